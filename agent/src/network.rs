@@ -1,0 +1,68 @@
+//! Pod networking as the runtime sees it: attach a network namespace, get addresses; detach it again.
+
+use std::{net::IpAddr, path::PathBuf};
+
+use async_trait::async_trait;
+
+use crate::runtime::types::{PodRef, PortMapping, SandboxId};
+
+/// What is to be attached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodNetworkRequest {
+    /// CNI_CONTAINERID.
+    pub sandbox_id: SandboxId,
+    /// CNI_ARGS: K8S_POD_NAMESPACE, K8S_POD_NAME, K8S_POD_UID, K8S_POD_INFRA_CONTAINER_ID.
+    pub pod: PodRef,
+    /// CNI_NETNS: the pinned namespace file.
+    pub netns: PathBuf,
+    /// Capability `portMappings`.
+    pub port_mappings: Vec<PortMapping>,
+}
+
+/// Why attaching or detaching failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NetworkError {
+    /// No usable configuration in the CNI directory, or no podCIDR yet. Retried until there is one.
+    #[error("network is not ready: {why}")]
+    NotReady {
+        /// What is missing and who provides it.
+        why: String,
+    },
+    /// A plugin answered with an error.
+    #[error("plugin {plugin} failed ({command}): {message} (code {code})")]
+    Plugin {
+        /// `type` in the configuration.
+        plugin: String,
+        /// `ADD`, `DEL`, `CHECK`.
+        command: &'static str,
+        /// The CNI error code.
+        code: u32,
+        /// The plugin's `msg` and `details`.
+        message: String,
+    },
+    /// A plugin could not be run.
+    #[error("run plugin {plugin} ({command})")]
+    Exec {
+        /// `type` in the configuration.
+        plugin: String,
+        /// `ADD`, `DEL`, `CHECK`.
+        command: &'static str,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Attaches pods to the node's network. Implemented by [`cni`].
+#[async_trait]
+pub trait PodNetwork: Send + Sync + 'static {
+    /// CNI ADD. Idempotent for the same sandbox; on failure everything it made is gone (DEL was called).
+    async fn setup(&self, request: &PodNetworkRequest) -> Result<Vec<IpAddr>, NetworkError>;
+    /// CNI DEL. Succeeds when there is nothing left to do, also when the namespace is gone.
+    async fn teardown(&self, request: &PodNetworkRequest) -> Result<(), NetworkError>;
+    /// CNI CHECK.
+    async fn check(&self, request: &PodNetworkRequest) -> Result<(), NetworkError>;
+    /// `Ok` when pods can be attached: becomes the node's Ready condition (`NetworkReady`).
+    fn ready(&self) -> Result<(), NetworkError>;
+}

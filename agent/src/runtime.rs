@@ -1,0 +1,242 @@
+//! The container runtime behind CRI's verbs.
+//!
+//! [`RuntimeService`] and [`ImageService`] are what the agent's sync loop sees; fakes of both live beside the
+//! real ones behind `feature = "testing"`. The real runtime talks to one shim a pod and never links libcontainer.
+
+pub mod types;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::{broadcast, mpsc},
+};
+
+pub use types::*;
+
+/// A container or sandbox changed: look again. Lossy (a lagging receiver relists).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuntimeEvent {
+    /// Whose state to look at.
+    pub pod_uid: PodUid,
+}
+
+/// A running exec or attach. Dropping it hangs up; the process goes on if it was attached, and is killed if it was exec'ed.
+pub struct StreamSession {
+    /// Write end of stdin, if asked for.
+    pub stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
+    /// Read end of stdout (the terminal's output with `tty`).
+    pub stdout: Option<Box<dyn AsyncRead + Send + Unpin>>,
+    /// Read end of stderr.
+    pub stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
+    /// Send `(columns, rows)` here to resize the terminal.
+    pub resize: mpsc::Sender<(u16, u16)>,
+    /// Resolves with the exit code once the process has ended and its output is drained.
+    pub exit: futures::future::BoxFuture<'static, Result<i32, RuntimeError>>,
+}
+
+/// Why the runtime could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RuntimeError {
+    /// No such sandbox or container.
+    #[error("{kind} {id} does not exist")]
+    NotFound {
+        /// `sandbox` or `container`.
+        kind: &'static str,
+        /// Its ID.
+        id: String,
+    },
+    /// The spec cannot be carried out as it is: retrying without a change is useless.
+    /// Becomes the waiting reason `CreateContainerConfigError`.
+    #[error("{message}")]
+    InvalidConfig {
+        /// For people.
+        message: String,
+    },
+    /// Setting up the network failed. Becomes the event `FailedCreatePodSandBox`.
+    #[error("set up the network of sandbox {id}")]
+    Network {
+        /// Which sandbox.
+        id: SandboxId,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// libcontainer (through the shim) could not make or start the container.
+    /// Becomes `CreateContainerError` or `RunContainerError`.
+    #[error("{operation}: {message}")]
+    Oci {
+        /// `create container nginx`...
+        operation: String,
+        /// What the shim reported, whole chain.
+        message: String,
+    },
+    /// The shim did not answer.
+    #[error("talk to the shim of sandbox {id} to {operation}")]
+    Shim {
+        /// Which sandbox.
+        id: SandboxId,
+        /// What was asked.
+        operation: &'static str,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A deadline passed.
+    #[error("{operation} took longer than {} s", limit.as_secs())]
+    Timeout {
+        /// What took too long.
+        operation: String,
+        /// The deadline.
+        limit: Duration,
+    },
+    /// A file or directory of the runtime's own state.
+    #[error("{operation} {path}")]
+    State {
+        /// `read`, `write`, `mount`...
+        operation: &'static str,
+        /// Which.
+        path: std::path::PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Runs pods. Methods named as in CRI; every one is idempotent and bounded in time.
+#[async_trait]
+pub trait RuntimeService: Send + Sync + 'static {
+    /// Makes namespaces, cgroup, shim and network. Leaves nothing behind when it fails.
+    async fn run_pod_sandbox(&self, config: &SandboxConfig) -> Result<SandboxStatus, RuntimeError>;
+    /// Kills all containers, releases the network. The logs and records stay.
+    async fn stop_pod_sandbox(&self, id: &SandboxId) -> Result<(), RuntimeError>;
+    /// Removes every trace but the logs.
+    async fn remove_pod_sandbox(&self, id: &SandboxId) -> Result<(), RuntimeError>;
+    /// All of them, from memory (kept current by the shims), cheap.
+    async fn list_pod_sandboxes(&self) -> Result<Vec<SandboxStatus>, RuntimeError>;
+    /// Mounts the root file system, makes the container; its process waits for `start_container`.
+    async fn create_container(&self, sandbox: &SandboxId, config: &ContainerConfig) -> Result<ContainerId, RuntimeError>;
+    /// Lets the process run.
+    async fn start_container(&self, id: &ContainerId) -> Result<(), RuntimeError>;
+    /// Sends the stop signal, then SIGKILL after `grace`. Returns once it has exited.
+    async fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), RuntimeError>;
+    /// Removes a stopped container: mounts, cgroup, records. Its log stays.
+    async fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError>;
+    /// All of them, exited ones included, from memory, cheap.
+    async fn list_containers(&self) -> Result<Vec<ContainerStatus>, RuntimeError>;
+    /// Runs a command to its end; kills it (and what it left behind) at `timeout`.
+    async fn exec_sync(&self, id: &ContainerId, command: &[String], timeout: Duration) -> Result<ExecResult, RuntimeError>;
+    /// Starts a command with streams.
+    async fn exec(&self, id: &ContainerId, request: &ExecRequest) -> Result<StreamSession, RuntimeError>;
+    /// Connects to the container's own streams; the field `command` is ignored.
+    async fn attach(&self, id: &ContainerId, request: &ExecRequest) -> Result<StreamSession, RuntimeError>;
+    /// Connects to a TCP port on the pod's loopback (from inside its network namespace).
+    async fn port_forward(&self, id: &SandboxId, port: u16) -> Result<tokio::net::TcpStream, RuntimeError>;
+    /// Makes the shim reopen the container's log file after rotation.
+    async fn reopen_container_log(&self, id: &ContainerId) -> Result<(), RuntimeError>;
+    /// Usage now.
+    async fn container_stats(&self, id: &ContainerId) -> Result<ContainerStats, RuntimeError>;
+    /// Tells when to look again.
+    fn subscribe(&self) -> broadcast::Receiver<RuntimeEvent>;
+}
+
+/// What an image says about how to run it, from its OCI config.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct ImageConfig {
+    /// ENTRYPOINT.
+    pub entrypoint: Vec<String>,
+    /// CMD.
+    pub cmd: Vec<String>,
+    /// `K=V`.
+    pub env: Vec<String>,
+    /// WORKDIR.
+    pub working_dir: Option<String>,
+    /// USER.
+    pub user: Option<String>,
+    /// STOPSIGNAL.
+    pub stop_signal: Option<String>,
+    /// VOLUME paths (made as empty directories inside the root only).
+    pub volumes: Vec<String>,
+}
+
+/// An image in the local store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// `sha256:<config digest>`.
+    pub id: String,
+    /// Full references, such as `docker.io/library/nginx:latest`.
+    pub repo_tags: Vec<String>,
+    /// `docker.io/library/nginx@sha256:...`.
+    pub repo_digests: Vec<String>,
+    /// Unpacked size in bytes.
+    pub size_bytes: u64,
+    /// How to run it.
+    pub config: ImageConfig,
+}
+
+/// Credentials for one pull.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RegistryAuth {
+    /// Registry host (with port), as in `.dockerconfigjson`'s keys.
+    pub registry: String,
+    /// User.
+    pub username: String,
+    /// Password.
+    pub password: String,
+}
+
+/// Why an image is not there.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImageError {
+    /// Waiting reason `InvalidImageName`; never retried.
+    #[error("couldn't parse image name {reference:?}: {why}")]
+    InvalidName {
+        /// As written.
+        reference: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// Waiting reason `ErrImageNeverPull`.
+    #[error("container image {reference:?} is not present with pull policy of Never")]
+    NeverPull {
+        /// As written.
+        reference: String,
+    },
+    /// Waiting reason `ErrImagePull`, then `ImagePullBackOff`.
+    #[error("failed to pull image {reference:?}: {message}")]
+    Pull {
+        /// As written.
+        reference: String,
+        /// What every mirror tried answered.
+        message: String,
+    },
+    /// The local store failed.
+    #[error("image store: {operation} {path}")]
+    Store {
+        /// Doing what.
+        operation: &'static str,
+        /// Where.
+        path: std::path::PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Keeps images. Implemented by `crate::image`.
+#[async_trait]
+pub trait ImageService: Send + Sync + 'static {
+    /// The image under this reference (short names are normalized: `nginx` is `docker.io/library/nginx:latest`) or ID, if present.
+    async fn image_status(&self, reference: &str) -> Result<Option<Image>, ImageError>;
+    /// Pulls (concurrent pulls of one image are one pull); returns it once unpacked.
+    async fn pull_image(&self, reference: &str, auth: &[RegistryAuth]) -> Result<Image, ImageError>;
+    /// All of them.
+    async fn list_images(&self) -> Result<Vec<Image>, ImageError>;
+    /// Removes a tag, or by ID the image; layers nobody uses any more go with it.
+    async fn remove_image(&self, reference: &str) -> Result<(), ImageError>;
+    /// The unpacked layer directories of an image, lowest first: the runtime mounts them as an overlay.
+    async fn layers(&self, image_id: &str) -> Result<Vec<std::path::PathBuf>, ImageError>;
+}

@@ -1,0 +1,2 @@
+//! The `coracle` binary.
+fn main() {}
