@@ -1,0 +1,65 @@
+//! What the controllers are told at start. Plain validated values; nothing here reads files or the environment.
+
+use std::fmt;
+use std::time::Duration;
+
+use ipnet::Ipv4Net;
+
+/// The settings of every controller.
+#[derive(Clone)]
+pub struct ControllersConfig {
+    /// Range that nodes' `podCIDR`s are cut from.
+    pub cluster_cidr: Ipv4Net,
+    /// Prefix length of one node's `podCIDR`; at least that of `cluster_cidr`, at most 30.
+    pub node_mask_bits: u8,
+    /// PEM of the certificate authority that signs node certificates.
+    pub ca_certificate_pem: String,
+    /// PKCS#8 PEM of that authority's private key.
+    pub ca_key_pem: String,
+    /// PEM of the bundle published as `kube-root-ca.crt` in each namespace.
+    pub root_ca_pem: String,
+    /// How often leases and node statuses are looked at.
+    pub node_monitor_period: Duration,
+    /// How long a node may be silent before its conditions become Unknown.
+    pub node_monitor_grace: Duration,
+    /// How long a pod that tolerates nothing of its own stays on a node that is not ready or unreachable.
+    pub eviction_timeout: Duration,
+    /// How many finished pods may stay before the oldest are collected.
+    pub terminated_pod_threshold: usize,
+    /// How long issued node certificates are valid.
+    pub certificate_validity: Duration,
+    /// How often the served kinds are discovered again for garbage collection.
+    pub discovery_period: Duration,
+}
+
+impl ControllersConfig {
+    /// Upstream's defaults around what has no default: addresses and keys.
+    pub fn new(cluster_cidr: Ipv4Net, ca_certificate_pem: String, ca_key_pem: String) -> Self {
+        Self {
+            cluster_cidr,
+            node_mask_bits: 24,
+            root_ca_pem: ca_certificate_pem.clone(),
+            ca_certificate_pem,
+            ca_key_pem,
+            node_monitor_period: Duration::from_secs(5),
+            node_monitor_grace: Duration::from_secs(50),
+            eviction_timeout: Duration::from_secs(300),
+            terminated_pod_threshold: 12_500,
+            certificate_validity: Duration::from_secs(365 * 24 * 3600),
+            discovery_period: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Shows everything except the keys.
+impl fmt::Debug for ControllersConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ControllersConfig")
+            .field("cluster_cidr", &self.cluster_cidr)
+            .field("node_mask_bits", &self.node_mask_bits)
+            .field("node_monitor_period", &self.node_monitor_period)
+            .field("node_monitor_grace", &self.node_monitor_grace)
+            .field("eviction_timeout", &self.eviction_timeout)
+            .finish_non_exhaustive()
+    }
+}
