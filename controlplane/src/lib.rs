@@ -1,1 +1,11 @@
-//! See the crate map in ARCHITECTURE.md.
+//! The control plane as one value: store, API server, controllers and scheduler, started and stopped together.
+//!
+//! Each part runs in a supervised task and speaks to the API server through its own in-process client;
+//! none knows of the others. What a flag means is decided in [`ServerConfig`], before anything starts.
+#![forbid(unsafe_code)]
+
+mod config;
+mod server;
+
+pub use config::{ServerConfig, ServerConfigError, StoreEngine};
+pub use server::{Server, ServerError};

@@ -1,0 +1,63 @@
+//! Secret files: atomic, durable, for their owner alone.
+
+use std::{
+    fs,
+    io::{ErrorKind, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::Path,
+};
+
+use super::{KeyPair, PkiError};
+
+/// Writes `bytes` to `path` with mode 0600: all or nothing, also when the power goes.
+///
+/// # Errors
+/// [`PkiError::Write`] names the path.
+pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), PkiError> {
+    let write = || {
+        let temporary = path.with_extension(format!("tmp-{}", std::process::id()));
+        let result = (|| {
+            let mut options = fs::OpenOptions::new();
+            options.write(true).create(true).truncate(true).mode(0o600);
+            let mut file = options.open(&temporary)?;
+            file.write_all(bytes)?;
+            file.sync_all()?;
+            fs::rename(&temporary, path)
+        })();
+        if result.is_err() {
+            // The first error is the one to tell.
+            let _ = fs::remove_file(&temporary);
+        }
+        result
+    };
+    write().map_err(|source| PkiError::Write { path: path.to_owned(), source })
+}
+
+pub(super) fn ensure_private_dir(dir: &Path) -> Result<(), PkiError> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .map_err(|source| PkiError::Write { path: dir.to_owned(), source })
+}
+
+pub(super) fn read_optional(path: &Path) -> Result<Option<String>, PkiError> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(PkiError::Read { path: path.to_owned(), source }),
+    }
+}
+
+pub(super) fn read_pair(dir: &Path, name: &str) -> Result<Option<KeyPair>, PkiError> {
+    let cert = read_optional(&dir.join(format!("{name}.crt")))?;
+    let key = read_optional(&dir.join(format!("{name}.key")))?;
+    Ok(cert.zip(key).map(|(cert_pem, key_pem)| KeyPair { cert_pem, key_pem }))
+}
+
+/// The key goes first: a certificate on disk always has its key beside it, or is made anew.
+pub(super) fn write_pair(dir: &Path, name: &str, pair: KeyPair) -> Result<KeyPair, PkiError> {
+    write_private(&dir.join(format!("{name}.key")), pair.key_pem.as_bytes())?;
+    write_private(&dir.join(format!("{name}.crt")), pair.cert_pem.as_bytes())?;
+    Ok(pair)
+}

@@ -1,0 +1,1 @@
+//! What a URL asks for, in upstream's terms.

@@ -1,0 +1,71 @@
+//! Who makes a request.
+
+/// An authenticated identity, as in `k8s.io/apiserver/pkg/authentication/user.Info`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct UserInfo {
+    /// Such as `system:node:n1` or `kubernetes-admin`.
+    pub name: String,
+    /// Set for service accounts only.
+    pub uid: String,
+    /// Such as `system:masters`, `system:nodes`.
+    pub groups: Vec<String>,
+    /// What the authenticator adds: the pod that a service-account token is bound to, for example.
+    pub extra: Vec<(String, Vec<String>)>,
+}
+
+/// May do everything.
+pub const GROUP_MASTERS: &str = "system:masters";
+/// Every node.
+pub const GROUP_NODES: &str = "system:nodes";
+/// Who presents a bootstrap token.
+pub const GROUP_BOOTSTRAPPERS: &str = "system:bootstrappers";
+/// Everybody who is somebody.
+pub const GROUP_AUTHENTICATED: &str = "system:authenticated";
+/// Everybody who is nobody.
+pub const GROUP_UNAUTHENTICATED: &str = "system:unauthenticated";
+/// The user of a request without credentials.
+pub const ANONYMOUS: &str = "system:anonymous";
+
+impl UserInfo {
+    /// An identity in `groups`, and in `system:authenticated`.
+    pub fn new(name: impl Into<String>, groups: &[&str]) -> Self {
+        let mut groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();
+        if !groups.iter().any(|group| group == GROUP_AUTHENTICATED) {
+            groups.push(GROUP_AUTHENTICATED.to_owned());
+        }
+        Self { name: name.into(), uid: String::new(), groups, extra: Vec::new() }
+    }
+
+    /// A component of the control plane, such as `system:kube-scheduler`.
+    pub fn component(name: impl Into<String>) -> Self {
+        Self::new(name, &[GROUP_MASTERS])
+    }
+
+    /// The node called `node`.
+    pub fn node(node: &str) -> Self {
+        Self::new(format!("system:node:{node}"), &[GROUP_NODES])
+    }
+
+    /// Nobody in particular.
+    pub fn anonymous() -> Self {
+        Self {
+            name: ANONYMOUS.to_owned(),
+            uid: String::new(),
+            groups: vec![GROUP_UNAUTHENTICATED.to_owned()],
+            extra: Vec::new(),
+        }
+    }
+
+    /// Whether this identity is in `group`.
+    pub fn is_in(&self, group: &str) -> bool {
+        self.groups.iter().any(|own| own == group)
+    }
+
+    /// The node's name, if this is a node's identity.
+    pub fn node_name(&self) -> Option<&str> {
+        if !self.is_in(GROUP_NODES) {
+            return None;
+        }
+        self.name.strip_prefix("system:node:")
+    }
+}

@@ -1,0 +1,155 @@
+//! What a control plane is started with: plain, validated values.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use ipnet::IpNet;
+
+/// Where objects are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StoreEngine {
+    /// `DATA_DIR/server/store.db`.
+    #[default]
+    Sqlite,
+    /// Nowhere: gone when the process ends.
+    Memory,
+}
+
+/// A control plane's configuration.
+#[derive(Debug, Clone)]
+pub struct ServerConfig {
+    /// Everything that lasts: `server/store.db`, `server/pki/`, `admin.kubeconfig`.
+    pub data_dir: PathBuf,
+    /// Where to listen.
+    pub bind: SocketAddr,
+    /// What clients and nodes call this server; `bind`'s address, if that is a definite one.
+    pub advertise: IpAddr,
+    /// More names for the server certificate: the node's own, for example.
+    pub names: Vec<String>,
+    /// Where ClusterIPs come from.
+    pub service_cidr: IpNet,
+    /// Where nodes get their podCIDRs from.
+    pub cluster_cidr: IpNet,
+    /// Where objects are kept.
+    pub store: StoreEngine,
+    /// Where the administrator's kubeconfig goes.
+    pub kubeconfig_out: PathBuf,
+    /// How long a node may be silent before it is `Unknown`.
+    pub node_monitor_grace: Duration,
+    /// How long pods stay on an unreachable node.
+    pub eviction_timeout: Duration,
+}
+
+/// Why a configuration cannot work.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerConfigError {
+    /// The service range is too small or too large.
+    #[error("--service-cidr {cidr} cannot be used: expected an IPv4 range of /12 to /28, such as 10.96.0.0/16")]
+    ServiceCidr {
+        /// What was given.
+        cidr: IpNet,
+    },
+    /// The pod range is too small.
+    #[error("--cluster-cidr {cidr} cannot be used: expected an IPv4 range of /8 to /24, such as 10.244.0.0/16")]
+    ClusterCidr {
+        /// What was given.
+        cidr: IpNet,
+    },
+    /// The ranges share addresses.
+    #[error("--service-cidr {service} and --cluster-cidr {cluster} overlap: choose ranges that share no address")]
+    Overlap {
+        /// The service range.
+        service: IpNet,
+        /// The pod range.
+        cluster: IpNet,
+    },
+    /// No definite address to advertise.
+    #[error("--bind {bind} names no definite address: give one that nodes can reach")]
+    Advertise {
+        /// What was given.
+        bind: SocketAddr,
+    },
+}
+
+impl ServerConfig {
+    /// The defaults for a server with `data_dir` that listens on `bind`.
+    pub fn new(data_dir: impl Into<PathBuf>, bind: SocketAddr) -> Self {
+        let data_dir = data_dir.into();
+        Self {
+            kubeconfig_out: data_dir.join("admin.kubeconfig"),
+            data_dir,
+            bind,
+            advertise: bind.ip(),
+            names: Vec::new(),
+            service_cidr: IpNet::V4(ipnet::Ipv4Net::new_assert([10, 96, 0, 0].into(), 16)),
+            cluster_cidr: IpNet::V4(ipnet::Ipv4Net::new_assert([10, 244, 0, 0].into(), 16)),
+            store: StoreEngine::default(),
+            node_monitor_grace: Duration::from_secs(50),
+            eviction_timeout: Duration::from_secs(300),
+        }
+    }
+
+    /// Checks what does not depend on the machine.
+    ///
+    /// # Errors
+    /// One sentence that names flag, value and expectation.
+    pub fn validate(&self) -> Result<(), ServerConfigError> {
+        let in_range = |cidr: &IpNet, shortest: u8, longest: u8| {
+            cidr.addr().is_ipv4() && (shortest..=longest).contains(&cidr.prefix_len())
+        };
+        if !in_range(&self.service_cidr, 12, 28) {
+            return Err(ServerConfigError::ServiceCidr { cidr: self.service_cidr });
+        }
+        if !in_range(&self.cluster_cidr, 8, 24) {
+            return Err(ServerConfigError::ClusterCidr { cidr: self.cluster_cidr });
+        }
+        if self.service_cidr.contains(&self.cluster_cidr.trunc())
+            || self.cluster_cidr.contains(&self.service_cidr.trunc())
+        {
+            return Err(ServerConfigError::Overlap { service: self.service_cidr, cluster: self.cluster_cidr });
+        }
+        if self.advertise.is_unspecified() {
+            return Err(ServerConfigError::Advertise { bind: self.bind });
+        }
+        Ok(())
+    }
+
+    /// The first address of the service range: where the `kubernetes` Service lives.
+    pub fn kubernetes_service_ip(&self) -> IpAddr {
+        coracle_apiserver::first_service_ip(&self.service_cidr)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(change: impl FnOnce(&mut ServerConfig)) -> Option<String> {
+        let mut config = ServerConfig::new("/data", "127.0.0.1:6443".parse().unwrap());
+        change(&mut config);
+        config.validate().err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn defaults_are_valid() {
+        assert_eq!(check(|_| ()), None);
+    }
+
+    #[test]
+    fn bad_ranges_name_flag_value_and_expectation() {
+        let cases: [(fn(&mut ServerConfig), &str); 4] = [
+            (|c| c.service_cidr = "10.0.0.0/30".parse().unwrap(), "--service-cidr 10.0.0.0/30 cannot be used"),
+            (|c| c.cluster_cidr = "10.0.0.0/29".parse().unwrap(), "--cluster-cidr 10.0.0.0/29 cannot be used"),
+            (|c| c.cluster_cidr = "10.96.128.0/17".parse().unwrap(), "overlap"),
+            (|c| c.advertise = "0.0.0.0".parse().unwrap(), "no definite address"),
+        ];
+        for (change, expected) in cases {
+            let message = check(change).unwrap_or_default();
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+}
