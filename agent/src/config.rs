@@ -1,0 +1,180 @@
+//! What an agent is told: plain, validated values, parsed once by the program and passed down by part.
+//!
+//! Nothing here reads the environment or touches the disk; [`AgentConfig::validate`] only looks at the values.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use ipnet::IpNet;
+
+/// The port kubelets listen on.
+pub const DEFAULT_NODE_PORT: u16 = 10250;
+/// As many pods as upstream admits to a node by default.
+pub const DEFAULT_MAX_PODS: u32 = 110;
+/// The suffix of Service names.
+pub const DEFAULT_CLUSTER_DOMAIN: &str = "cluster.local";
+
+/// How the agent reaches the API.
+#[derive(Clone)]
+pub enum ApiAccess {
+    /// Over HTTPS with certificates of its own, obtained with a bootstrap token if there are none yet.
+    Join {
+        /// `https://host:port`.
+        server: String,
+        /// `K10<CA hash>::<id>.<secret>`; may be empty once the node has certificates.
+        token: String,
+    },
+    /// In the same process, already carrying the identity `system:node:NAME`.
+    InProcess(kube::Client),
+}
+
+/// Everything the agent needs to know.
+#[derive(Debug, Clone)]
+pub struct AgentConfig {
+    /// `metadata.name` of the Node: a DNS subdomain.
+    pub node_name: String,
+    /// `InternalIP` of the Node.
+    pub node_ip: IpAddr,
+    /// What survives a reboot, such as `/var/lib/coracle`. The agent's part is `agent/` below it.
+    pub data_dir: PathBuf,
+    /// What does not: sockets, namespace pins, sandboxes; such as `/run/coracle`.
+    pub run_dir: PathBuf,
+    /// cgroup above `kubepods`, absolute, such as `/` or `/coracle-test`.
+    pub cgroup_root: String,
+    /// Name servers of pods with `dnsPolicy: ClusterFirst`; the node's own when empty.
+    pub cluster_dns: Vec<IpAddr>,
+    /// Suffix of Service names.
+    pub cluster_domain: String,
+    /// Registry mirrors and credentials, in the form of k3s's `registries.yaml`.
+    pub registries: Option<PathBuf>,
+    /// Directory of CNI network configurations; Coracle's own network when absent.
+    pub cni_conf_dir: Option<PathBuf>,
+    /// Where CNI plugins are looked for.
+    pub cni_bin_dirs: Vec<PathBuf>,
+    /// The shim; beside the agent's own executable when absent.
+    pub shim_path: Option<PathBuf>,
+    /// Addresses of all pods: traffic to them is not masqueraded.
+    pub cluster_cidr: Option<IpNet>,
+    /// Addresses of Services.
+    pub service_cidr: Option<IpNet>,
+    /// Most pods on this node.
+    pub max_pods: u32,
+    /// Where the agent's HTTPS API listens.
+    pub listen: SocketAddr,
+    /// More labels of the Node.
+    pub labels: BTreeMap<String, String>,
+    /// How long an orderly stop may take.
+    pub stop_timeout: Duration,
+    /// Between two heartbeats of the node's Lease.
+    pub lease_interval: Duration,
+    /// Between two reports of an unchanged node status.
+    pub status_interval: Duration,
+}
+
+/// A value that cannot be used.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{field} {value:?}: {expected}")]
+pub struct ConfigError {
+    /// Which one, as the flag is named.
+    pub field: &'static str,
+    /// As given.
+    pub value: String,
+    /// What it should be.
+    pub expected: String,
+}
+
+impl AgentConfig {
+    /// A configuration with the default of everything but the node's name and address.
+    pub fn new(node_name: impl Into<String>, node_ip: IpAddr) -> Self {
+        Self {
+            node_name: node_name.into(),
+            node_ip,
+            data_dir: PathBuf::from("/var/lib/coracle"),
+            run_dir: PathBuf::from("/run/coracle"),
+            cgroup_root: "/".to_owned(),
+            cluster_dns: Vec::new(),
+            cluster_domain: DEFAULT_CLUSTER_DOMAIN.to_owned(),
+            registries: None,
+            cni_conf_dir: None,
+            cni_bin_dirs: vec![PathBuf::from("/opt/cni/bin"), PathBuf::from("/usr/lib/cni")],
+            shim_path: None,
+            cluster_cidr: None,
+            service_cidr: None,
+            max_pods: DEFAULT_MAX_PODS,
+            listen: SocketAddr::new(node_ip, DEFAULT_NODE_PORT),
+            labels: BTreeMap::new(),
+            stop_timeout: Duration::from_secs(10),
+            lease_interval: Duration::from_secs(10),
+            status_interval: Duration::from_secs(300),
+        }
+    }
+
+    /// The agent's own directory below the data directory.
+    pub fn agent_dir(&self) -> PathBuf {
+        self.data_dir.join("agent")
+    }
+
+    /// Looks for values that cannot work.
+    ///
+    /// # Errors
+    /// The first one found.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let bad = |field, value: String, expected: String| Err(ConfigError { field, value, expected });
+        if let Some(why) = coracle_api::name::dns_subdomain_error(&self.node_name) {
+            return bad("--node-name", self.node_name.clone(), why);
+        }
+        if self.node_ip.is_unspecified() || self.node_ip.is_multicast() || self.node_ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
+            return bad("--node-ip", self.node_ip.to_string(), "must be an address of this node".to_owned());
+        }
+        for (field, path) in [("--data-dir", &self.data_dir), ("--run-dir", &self.run_dir)] {
+            if !path.is_absolute() {
+                return bad(field, path.display().to_string(), "must be an absolute path".to_owned());
+            }
+        }
+        if !self.cgroup_root.starts_with('/') || self.cgroup_root.split('/').any(|part| part == "..") {
+            return bad("--cgroup-root", self.cgroup_root.clone(), "must be an absolute path without `..`".to_owned());
+        }
+        if let Some(why) = coracle_api::name::dns_subdomain_error(&self.cluster_domain) {
+            return bad("--cluster-domain", self.cluster_domain.clone(), why);
+        }
+        if self.max_pods == 0 {
+            return bad("--max-pods", self.max_pods.to_string(), "must be 1 or more".to_owned());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> AgentConfig {
+        AgentConfig::new("n1", IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)))
+    }
+
+    #[test]
+    fn defaults_are_valid() {
+        assert_eq!(config().validate(), Ok(()));
+    }
+
+    #[test]
+    fn unusable_values_are_named_by_their_flag() {
+        let cases: [(&str, fn(&mut AgentConfig)); 6] = [
+            ("--node-name", |c| c.node_name = "N_1".to_owned()),
+            ("--node-ip", |c| c.node_ip = IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+            ("--data-dir", |c| c.data_dir = PathBuf::from("data")),
+            ("--run-dir", |c| c.run_dir = PathBuf::from("run")),
+            ("--cgroup-root", |c| c.cgroup_root = "/a/../b".to_owned()),
+            ("--max-pods", |c| c.max_pods = 0),
+        ];
+        for (field, spoil) in cases {
+            let mut config = config();
+            spoil(&mut config);
+            assert_eq!(config.validate().expect_err(field).field, field);
+        }
+    }
+}
