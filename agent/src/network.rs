@@ -1,5 +1,8 @@
 //! Pod networking as the runtime sees it: attach a network namespace, get addresses; detach it again.
 
+pub mod cni;
+pub mod routes;
+
 use std::{net::IpAddr, path::PathBuf};
 
 use async_trait::async_trait;
