@@ -3,6 +3,9 @@
 //! [`RuntimeService`] and [`ImageService`] are what the agent's sync loop sees; fakes of both live beside the
 //! real ones behind `feature = "testing"`. The real runtime talks to one shim a pod and never links libcontainer.
 
+#[cfg(any(test, feature = "testing"))]
+pub mod fake;
+pub mod local;
 pub mod types;
 
 use std::time::Duration;
@@ -13,6 +16,7 @@ use tokio::{
     sync::{broadcast, mpsc},
 };
 
+pub use local::{LocalRuntime, RuntimeConfig};
 pub use types::*;
 
 /// A container or sandbox changed: look again. Lossy (a lagging receiver relists).
@@ -126,6 +130,14 @@ pub trait RuntimeService: Send + Sync + 'static {
     async fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError>;
     /// All of them, exited ones included, from memory, cheap.
     async fn list_containers(&self) -> Result<Vec<ContainerStatus>, RuntimeError>;
+    /// The sandboxes and containers of one pod, exited ones included, from memory.
+    async fn pod_state(&self, uid: &PodUid) -> Result<(Vec<SandboxStatus>, Vec<ContainerStatus>), RuntimeError> {
+        let mut sandboxes = self.list_pod_sandboxes().await?;
+        sandboxes.retain(|sandbox| sandbox.pod.uid == *uid);
+        let mut containers = self.list_containers().await?;
+        containers.retain(|container| container.pod.uid == *uid);
+        Ok((sandboxes, containers))
+    }
     /// Runs a command to its end; kills it (and what it left behind) at `timeout`.
     async fn exec_sync(&self, id: &ContainerId, command: &[String], timeout: Duration) -> Result<ExecResult, RuntimeError>;
     /// Starts a command with streams.
