@@ -1,0 +1,65 @@
+# The only list of commands. `make run` and `make test` do all set-up themselves on a bare Debian 12 as root.
+
+SHELL := /bin/bash
+.ONESHELL:
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+TOOLS := $(TARGET)/tools
+IMAGES := $(TARGET)/images
+BIN := $(TARGET)/bin
+# A process that stays for every pod: no relocations to dirty, so that all shims share their pages.
+SHIM_RUSTFLAGS := -C relocation-model=static -C target-cpu=x86-64-v2
+
+.PHONY: help
+help: ## This list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+.PHONY: deps
+deps: ## Install what building and testing need (Debian packages, Rust, kubectl)
+	tests/deps.sh "$(TOOLS)"
+
+.PHONY: build
+build: deps ## Release binaries in target/bin
+	cargo build --locked --release -p coracle -p coracle-cni
+	cargo build --locked --profile shim -p coracle-shim
+	mkdir -p "$(BIN)"
+	install -m 0755 "$(TARGET)"/release/coracle "$(TARGET)"/release/coracle-cni "$(BIN)/"
+	for bin in coracle-shim coracle-oci; do
+	  if [[ -e "$(TARGET)/shim/$$bin" ]]; then install -m 0755 "$(TARGET)/shim/$$bin" "$(BIN)/"; fi
+	done
+
+.PHONY: images
+images: ## The demo's and the tests' container images, from Debian packages
+	tests/images/build.sh "$(IMAGES)"
+
+.PHONY: run
+run: build images ## Start a one-node cluster with nginx behind a Service (ISOLATED=1: in a network namespace of its own)
+	examples/demo.sh start "$(BIN)" "$(TOOLS)" "$(IMAGES)"
+
+.PHONY: stop
+stop: ## End what `make run` started and leave nothing behind
+	examples/demo.sh stop "$(BIN)" "$(TOOLS)" "$(IMAGES)"
+
+.PHONY: test
+test: deps images ## Everything: unit, component, namespace and root tests
+	cargo build --locked --workspace --bins
+	CORACLE_TOOLS="$(TOOLS)" CORACLE_IMAGES="$(IMAGES)" REQUIRE_ROOT=$(if $(filter 0,$(shell id -u)),1,) \
+	  cargo nextest run --locked --workspace $(TEST_ARGS)
+
+.PHONY: check
+check: ## fmt, clippy, doc, tidy
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
+	cargo nextest run --locked -p coracle-tests --test tidy
+
+.PHONY: bench
+bench: build images ## Figures of ARCHITECTURE.md, printed as a table
+	tests/bench.sh "$(BIN)" "$(TOOLS)" "$(IMAGES)"
+
+.PHONY: clean
+clean: ## Remove build output
+	cargo clean

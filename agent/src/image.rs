@@ -1,0 +1,205 @@
+//! The node's images: pull, import, keep, remove.
+//!
+//! Layers are unpacked once each into directories that overlayfs stacks; nothing here mounts anything. The
+//! agent and `coracle image` share one store through file locks, so the agent rereads the index whenever the
+//! file has changed. Who may pull when (policies, back-off) is decided in the pod workers.
+
+pub mod archive;
+mod blob;
+mod config;
+mod index;
+mod layer;
+mod pull;
+pub mod reference;
+pub mod registries;
+mod unpack;
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::Arc,
+    time::{Instant, SystemTime},
+};
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+
+use self::{
+    index::{Index, Layout, Record, store_error},
+    registries::Registries,
+};
+use crate::runtime::{Image, ImageError, ImageService, RegistryAuth};
+
+/// Where the store is and whom it may ask.
+#[derive(Debug, Clone)]
+pub struct ImageStoreConfig {
+    /// Such as `/var/lib/coracle/agent/images`.
+    pub root_dir: PathBuf,
+    /// Mirrors and credentials.
+    pub registries: Registries,
+}
+
+/// The local image store.
+pub struct ImageStore {
+    layout: Layout,
+    registries: Registries,
+    cache: Mutex<Option<CachedIndex>>,
+    /// One slot a reference that is being or was pulled: makes concurrent pulls of one image one pull.
+    pulls: Mutex<HashMap<String, Arc<PullSlot>>>,
+}
+
+struct CachedIndex {
+    /// Modification time and inode of the file that was read: a rename gives a new inode.
+    stamp: (SystemTime, u64),
+    index: Arc<Index>,
+}
+
+/// When the last pull ended and what it gave.
+type PullSlot = tokio::sync::Mutex<Option<(Instant, Image)>>;
+
+/// Most references remembered in [`ImageStore::pulls`]; beyond, idle ones are forgotten.
+const PULL_SLOTS_MAX: usize = 256;
+
+impl ImageStore {
+    /// Opens (or makes) the store and clears what an interrupted unpack left.
+    ///
+    /// # Errors
+    /// [`ImageError::Store`] when the directory cannot be used.
+    pub fn open(config: ImageStoreConfig) -> Result<Arc<Self>, ImageError> {
+        let layout = Layout::open(config.root_dir)?;
+        layout.clean_staging()?;
+        layout.read()?;
+        Ok(Arc::new(Self {
+            layout,
+            registries: config.registries,
+            cache: Mutex::new(None),
+            pulls: Mutex::new(HashMap::new()),
+        }))
+    }
+
+    /// Imports an OCI or docker archive. Returns the images as they are now. Blocking work runs aside.
+    ///
+    /// # Errors
+    /// Says what is wrong with the archive; nothing of it is kept then.
+    pub async fn import(&self, file: PathBuf) -> Result<Vec<Image>, archive::ImportError> {
+        let layout = self.layout.clone();
+        let records = tokio::task::spawn_blocking(move || {
+            let _held = layout.hold_layers()?;
+            let records = archive::import(&layout, &file)?;
+            layout.update(|index| records.iter().for_each(|record| index.insert(record.clone())))?;
+            Ok::<_, archive::ImportError>(records)
+        })
+        .await
+        .map_err(|error| archive::ImportError::Malformed { why: format!("the import ended early: {error}") })??;
+        Ok(records.iter().map(Record::to_image).collect())
+    }
+
+    /// The index as on disk; from memory while the file is the same.
+    fn index(&self) -> Result<Arc<Index>, ImageError> {
+        use std::os::unix::fs::MetadataExt;
+        let path = self.layout.index_path();
+        let stamp = match std::fs::metadata(&path) {
+            Ok(metadata) => (metadata.modified().map_err(store_error("stat", &path))?, metadata.ino()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Arc::default()),
+            Err(error) => return Err(store_error("stat", &path)(error)),
+        };
+        let mut cache = self.cache.lock();
+        if let Some(cached) = cache.as_ref().filter(|cached| cached.stamp == stamp) {
+            return Ok(cached.index.clone());
+        }
+        let index = Arc::new(self.layout.read()?);
+        *cache = Some(CachedIndex { stamp, index: index.clone() });
+        Ok(index)
+    }
+
+    fn find(&self, reference: &str) -> Result<Option<Record>, ImageError> {
+        let index = self.index()?;
+        if let Some(id) = reference::as_id(reference) {
+            return Ok(index.find(Some(&id), &[]).cloned());
+        }
+        let parsed = reference::parse(reference)?;
+        // A digest decides alone, even beside a tag.
+        let names: Vec<String> = match parsed.digest() {
+            Some(digest) => vec![reference::digest_name(&parsed, digest)],
+            None => reference::tag_name(&parsed).into_iter().collect(),
+        };
+        Ok(index.find(None, &names).cloned())
+    }
+
+    fn pull_slot(&self, name: &str) -> Arc<PullSlot> {
+        let mut pulls = self.pulls.lock();
+        if pulls.len() >= PULL_SLOTS_MAX {
+            pulls.retain(|_, slot| Arc::strong_count(slot) > 1);
+        }
+        pulls.entry(name.to_owned()).or_default().clone()
+    }
+}
+
+#[async_trait]
+impl ImageService for ImageStore {
+    async fn image_status(&self, reference: &str) -> Result<Option<Image>, ImageError> {
+        Ok(self.find(reference)?.as_ref().map(Record::to_image))
+    }
+
+    async fn pull_image(&self, reference: &str, auth: &[RegistryAuth]) -> Result<Image, ImageError> {
+        let asked = Instant::now();
+        let parsed = reference::parse(reference)?;
+        let slot = self.pull_slot(&parsed.whole());
+        let mut last = slot.lock().await;
+        // Someone pulled it while we waited, with their own credentials only if we have none to prove.
+        if let Some((ended, image)) = last.as_ref()
+            && *ended >= asked
+            && auth.is_empty()
+        {
+            return Ok(image.clone());
+        }
+        let layout = self.layout.clone();
+        let _held = blocking(move || layout.hold_layers()).await?;
+        let record = pull::pull(&self.layout, &self.registries, &parsed, auth)
+            .await
+            .map_err(|message| ImageError::Pull { reference: reference.to_owned(), message })?;
+        let image = record.to_image();
+        let layout = self.layout.clone();
+        blocking(move || layout.update(|index| index.insert(record))).await?;
+        *last = Some((Instant::now(), image.clone()));
+        Ok(image)
+    }
+
+    async fn list_images(&self) -> Result<Vec<Image>, ImageError> {
+        Ok(self.index()?.images.iter().map(Record::to_image).collect())
+    }
+
+    async fn remove_image(&self, reference: &str) -> Result<(), ImageError> {
+        let id = reference::as_id(reference);
+        let name = match &id {
+            Some(_) => None,
+            None => {
+                let parsed = reference::parse(reference)?;
+                parsed
+                    .digest()
+                    .map(|digest| reference::digest_name(&parsed, digest))
+                    .or_else(|| reference::tag_name(&parsed))
+            }
+        };
+        let layout = self.layout.clone();
+        blocking(move || {
+            layout.update(|index| index.remove(id.as_deref(), name.as_deref()))?;
+            layout.prune_layers()
+        })
+        .await
+    }
+
+    async fn layers(&self, image_id: &str) -> Result<Vec<PathBuf>, ImageError> {
+        let record = self.find(image_id)?.ok_or_else(|| ImageError::Pull {
+            reference: image_id.to_owned(),
+            message: "the image is no longer in the store".to_owned(),
+        })?;
+        Ok(record.layers.iter().map(|layer| self.layout.layer_dir(layer).join("fs")).collect())
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ImageError> + Send + 'static,
+) -> Result<T, ImageError> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+}

@@ -1,0 +1,170 @@
+//! Hostile and honest layers, unpacked for real into a temporary directory.
+
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+
+use tar::{Builder, EntryType, Header};
+
+use super::*;
+
+enum Item {
+    Dir(&'static str),
+    File(&'static str, &'static [u8]),
+    Symlink(&'static str, &'static str),
+    Link(&'static str, &'static str),
+}
+
+/// Builds a tar with the names exactly as given: the builder's own checks are for honest archives.
+fn archive(items: &[Item]) -> Vec<u8> {
+    let mut builder = Builder::new(Vec::new());
+    for item in items {
+        let (kind, name, link, data): (_, _, _, &[u8]) = match item {
+            Item::Dir(name) => (EntryType::Directory, name, None, b""),
+            Item::File(name, data) => (EntryType::Regular, name, None, data),
+            Item::Symlink(name, to) => (EntryType::Symlink, name, Some(to), b""),
+            Item::Link(name, to) => (EntryType::Link, name, Some(to), b""),
+        };
+        let mut header = Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_mode(0o755);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(1);
+        header.set_size(data.len() as u64);
+        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+        if let Some(link) = link {
+            header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
+        }
+        header.set_cksum();
+        builder.append(&header, data).expect("append");
+    }
+    builder.into_inner().expect("finish")
+}
+
+/// An outer directory with a secret beside the target: whatever changes there has escaped.
+struct Place {
+    outer: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let outer = tempfile::tempdir().expect("tempdir");
+        std::fs::create_dir(outer.path().join("root")).expect("mkdir");
+        std::fs::write(outer.path().join("secret"), "untouched").expect("write");
+        Self { outer }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.outer.path().join("root")
+    }
+
+    fn assert_nothing_escaped(&self) {
+        let names: Vec<_> =
+            std::fs::read_dir(self.outer.path()).expect("list").map(|e| e.expect("entry").file_name()).collect();
+        assert_eq!(names.len(), 2, "something was made outside the root: {names:?}");
+        assert_eq!(std::fs::read(self.outer.path().join("secret")).expect("read"), b"untouched");
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Owners, device nodes and trusted xattrs need root.
+fn skip_without_root() -> bool {
+    if is_root() {
+        return false;
+    }
+    assert!(std::env::var_os("REQUIRE_ROOT").is_none(), "this test needs root");
+    eprintln!("skipped: needs root");
+    true
+}
+
+#[test]
+fn hostile_paths_never_leave_the_root() {
+    if skip_without_root() {
+        return;
+    }
+    let cases: &[(&str, &[Item], bool)] = &[
+        ("dot-dot", &[Item::File("../secret", b"x")], false),
+        ("dot-dot inside", &[Item::Dir("a"), Item::File("a/../../secret", b"x")], false),
+        ("absolute", &[Item::File("/secret", b"x")], true),
+        ("symlink up, write through", &[Item::Symlink("up", ".."), Item::File("up/secret", b"x")], true),
+        ("absolute symlink, write through", &[Item::Symlink("abs", "/"), Item::File("abs/secret", b"x")], true),
+        ("symlink as file, then overwritten", &[Item::Symlink("s", "../secret"), Item::File("s", b"x")], true),
+        ("hard link out", &[Item::Link("h", "../secret"), Item::File("h", b"x")], false),
+        ("hard link through symlink", &[Item::Symlink("up", ".."), Item::Link("h", "up/secret")], false),
+        ("whiteout of the parent", &[Item::Dir("a"), Item::File("a/.wh...", b"")], false),
+        ("whiteout of itself", &[Item::File(".wh..", b"")], false),
+        ("symlink named dot", &[Item::Symlink(".", ".."), Item::File("secret", b"x")], true),
+        ("directory over symlink", &[Item::Symlink("d", ".."), Item::Dir("d"), Item::File("d/secret", b"x")], true),
+    ];
+    for (what, items, accepted) in cases {
+        let place = Place::new();
+        let result = unpack(&archive(items)[..], &place.root());
+        place.assert_nothing_escaped();
+        assert_eq!(result.is_ok(), *accepted, "{what}: {result:?}");
+    }
+}
+
+#[test]
+fn whiteouts_become_overlayfs_own() {
+    if skip_without_root() {
+        return;
+    }
+    let place = Place::new();
+    let items = [Item::File("a/.wh.gone", b""), Item::File("b/.wh..wh..opq", b"")];
+    unpack(&archive(&items)[..], &place.root()).expect("unpack");
+    let gone = std::fs::symlink_metadata(place.root().join("a/gone")).expect("stat");
+    assert!(gone.file_type().is_char_device() && gone.rdev() == 0);
+    let mut value = [0_u8; 4];
+    let n = rustix::fs::getxattr(place.root().join("b"), "trusted.overlay.opaque", &mut value[..]).expect("xattr");
+    assert_eq!(&value[..n], b"y");
+}
+
+#[test]
+fn modes_links_and_contents_are_kept() {
+    if skip_without_root() {
+        return;
+    }
+    let place = Place::new();
+    let items = [
+        Item::File("bin/tool", b"elf"),
+        Item::Link("bin/alias", "bin/tool"),
+        Item::Symlink("sh", "bin/tool"),
+        Item::File("bin/tool2", b"first"),
+        Item::File("bin/tool2", b"second"),
+    ];
+    let bytes = unpack(&archive(&items)[..], &place.root()).expect("unpack");
+    assert_eq!(bytes, 3 + 5 + 6);
+    let tool = std::fs::metadata(place.root().join("bin/tool")).expect("stat");
+    assert_eq!((tool.nlink(), tool.permissions().mode() & 0o7777), (2, 0o755));
+    assert_eq!(std::fs::read_link(place.root().join("sh")).expect("link"), Path::new("bin/tool"));
+    assert_eq!(std::fs::read(place.root().join("bin/tool2")).expect("read"), b"second");
+}
+
+#[test]
+fn an_image_cannot_speak_to_overlayfs() {
+    if skip_without_root() {
+        return;
+    }
+    let place = Place::new();
+    let mut builder = Builder::new(Vec::new());
+    let opaque: [(&str, &[u8]); 1] = [("SCHILY.xattr.trusted.overlay.redirect", b"/secret")];
+    builder.append_pax_extensions(opaque).expect("pax");
+    let mut header = Header::new_ustar();
+    header.set_entry_type(EntryType::Directory);
+    header.set_mode(0o755);
+    header.set_size(0);
+    builder.append_data(&mut header, "d", io::empty()).expect("append");
+    unpack(&builder.into_inner().expect("finish")[..], &place.root()).expect("unpack");
+    let mut value = [0_u8; 16];
+    let found = rustix::fs::getxattr(place.root().join("d"), "trusted.overlay.redirect", &mut value[..]);
+    assert!(found.is_err());
+}
+
+#[test]
+fn a_broken_archive_is_an_error_not_a_panic() {
+    let place = Place::new();
+    let error = unpack(&b"garbage that is no tar header but longer than nothing"[..], &place.root());
+    assert!(matches!(error, Err(UnpackError::Archive(_))), "{error:?}");
+}
