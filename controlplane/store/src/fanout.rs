@@ -43,11 +43,7 @@ impl Fanout {
     pub(crate) fn subscribe(&mut self, prefix: &str) -> Subscription {
         let (sender, receiver) = mpsc::channel(QUEUE_BATCHES);
         let cut_off = Arc::new(AtomicBool::new(false));
-        self.subscribers.push(Subscriber {
-            prefix: prefix.to_owned(),
-            queue: sender,
-            cut_off: Arc::clone(&cut_off),
-        });
+        self.subscribers.push(Subscriber { prefix: prefix.to_owned(), queue: sender, cut_off: Arc::clone(&cut_off) });
         Subscription { queue: receiver, cut_off }
     }
 
@@ -65,7 +61,8 @@ impl Fanout {
 impl Subscriber {
     /// Whether the subscriber stays.
     fn offer(&self, revision: Revision, events: &[Event]) -> bool {
-        let events: Vec<Event> = events.iter().filter(|event| event.kv.key.starts_with(&*self.prefix)).cloned().collect();
+        let events: Vec<Event> =
+            events.iter().filter(|event| event.kv.key.starts_with(&*self.prefix)).cloned().collect();
         let only_progress = events.is_empty();
         match self.queue.try_send(EventBatch { revision, events }) {
             Ok(()) => true,

@@ -26,6 +26,4 @@ pub mod types;
 
 pub use backend::{Backend, WatchStream};
 pub use error::StoreError;
-pub use types::{
-    Compare, Event, EventBatch, KeyValue, Op, RangeRequest, RangeResponse, Revision, Txn, TxnOutcome,
-};
+pub use types::{Compare, Event, EventBatch, KeyValue, Op, RangeRequest, RangeResponse, Revision, Txn, TxnOutcome};

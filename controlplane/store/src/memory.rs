@@ -70,7 +70,8 @@ impl Backend for MemoryBackend {
     async fn watch(&self, prefix: &str, from: Revision) -> Result<WatchStream, StoreError> {
         let mut state = self.state.lock();
         state.check_revision(from)?;
-        let events: Vec<Event> = state.log_after(from).filter(|event| event.kv.key.starts_with(prefix)).cloned().collect();
+        let events: Vec<Event> =
+            state.log_after(from).filter(|event| event.kv.key.starts_with(prefix)).cloned().collect();
         let history = EventBatch { revision: state.revision, events };
         let subscription = state.fanout.subscribe(prefix);
         let live = futures::stream::unfold(subscription, |mut subscription| async move {

@@ -1,0 +1,296 @@
+//! One object as the cache holds it: encoded once, with what selectors ask about found once.
+//!
+//! The object's JSON lies inside a ready watch line, `{"type":"ADDED","object":` before it and `}\n` after it, so that a
+//! LIST (a slice) and a WATCH (the whole) share the same bytes. Labels and the UID are offsets into these bytes. The
+//! object is never held as a tree.
+
+use std::{fmt, ops::Range, sync::Arc};
+
+use bytes::Bytes;
+use coracle_store::{KeyValue, Revision};
+use serde_json::Value;
+
+use super::{
+    event::EventKind,
+    metadata::{self, Labels, Metadata, Span},
+};
+
+/// What stored objects begin with.
+const STORED_PREFIX: &[u8] = br#"{"metadata":{"#;
+const LINE_SUFFIX: &[u8] = b"}\n";
+
+/// Computes the fields of an object that field selectors may name, such as `("spec.nodeName", "n1")`.
+///
+/// `metadata.name` and `metadata.namespace` need not be among them: [`Entry::field`] knows them.
+pub type FieldIndexer = Arc<dyn Fn(&Value) -> Vec<(&'static str, String)> + Send + Sync>;
+
+/// A value of an indexed field; equal values of one resource may share their bytes.
+pub(crate) type Fields = Box<[(&'static str, Arc<str>)]>;
+
+/// A stored object, ready to be served.
+pub struct Entry {
+    key: Arc<str>,
+    /// Where in `key` the namespace is; empty for cluster-scoped objects.
+    namespace: Range<u16>,
+    name_start: u16,
+    line: Bytes,
+    line_kind: EventKind,
+    revision: Revision,
+    create_revision: Revision,
+    uid: Span,
+    labels: Labels,
+    fields: Fields,
+    terminating: bool,
+}
+
+/// A stored object that cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[error("stored object {key} is not an object of JSON")]
+pub(crate) struct DecodeStored {
+    key: Arc<str>,
+    #[source]
+    source: serde_json::Error,
+}
+
+/// What to make an entry from.
+pub(crate) struct EntrySource<'a> {
+    /// The stored state.
+    pub(crate) kv: &'a KeyValue,
+    /// Which line the bytes become.
+    pub(crate) kind: EventKind,
+    /// `/registry/<group>/<resource>/`.
+    pub(crate) prefix: &'a str,
+    /// Whether keys have a namespace element.
+    pub(crate) namespaced: bool,
+}
+
+impl Entry {
+    /// The key, `/registry/...`.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The namespace; `None` for cluster-scoped objects.
+    #[must_use]
+    pub fn namespace(&self) -> Option<&str> {
+        if self.namespace.is_empty() {
+            return None;
+        }
+        Some(&self.key[usize::from(self.namespace.start)..usize::from(self.namespace.end)])
+    }
+
+    /// The name: the last element of the key.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.key[usize::from(self.name_start)..]
+    }
+
+    /// `metadata.uid`; empty if the object has none.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        self.uid.text(self.json())
+    }
+
+    /// The object's JSON, resourceVersion included.
+    #[must_use]
+    pub fn json(&self) -> &[u8] {
+        &self.line[self.line_kind.line_prefix().len()..self.line.len() - LINE_SUFFIX.len()]
+    }
+
+    /// [`Entry::json`], sharing the bytes.
+    #[must_use]
+    pub fn json_bytes(&self) -> Bytes {
+        self.line.slice(self.line_kind.line_prefix().len()..self.line.len() - LINE_SUFFIX.len())
+    }
+
+    /// The watch line of this object: `{"type":"ADDED","object":{...}}` and a newline.
+    ///
+    /// Costs nothing for the kind of event that made this entry; another kind copies.
+    #[must_use]
+    pub fn line(&self, kind: EventKind) -> Bytes {
+        if kind == self.line_kind {
+            return self.line.clone();
+        }
+        [kind.line_prefix(), self.json(), LINE_SUFFIX].concat().into()
+    }
+
+    /// The `resourceVersion`: the revision of the last write; for a deleted object that of the deletion.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// The revision of the write that created the object.
+    #[must_use]
+    pub fn create_revision(&self) -> Revision {
+        self.create_revision
+    }
+
+    /// The value of a label.
+    #[must_use]
+    pub fn label(&self, name: &str) -> Option<&str> {
+        self.labels.iter(self.json()).find_map(|(key, value)| (key == name).then_some(value))
+    }
+
+    /// All labels, in stored order.
+    pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.labels.iter(self.json())
+    }
+
+    /// The value of `metadata.name`, `metadata.namespace` or an indexed field; `None` for a field that is not indexed.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&str> {
+        match name {
+            "metadata.name" => Some(self.name()),
+            "metadata.namespace" => Some(self.namespace().unwrap_or_default()),
+            _ => self.fields.iter().find_map(|(field, value)| (*field == name).then_some(&**value)),
+        }
+    }
+
+    /// All indexed fields.
+    pub(crate) fn fields(&self) -> &[(&'static str, Arc<str>)] {
+        &self.fields
+    }
+
+    /// Whether `metadata.deletionTimestamp` is set.
+    #[must_use]
+    pub fn is_terminating(&self) -> bool {
+        self.terminating
+    }
+
+    /// How many bytes the encoded object occupies.
+    pub(crate) fn size(&self) -> usize {
+        self.line.len()
+    }
+
+    /// Makes an entry of a stored state. `index` gets the object as a tree if it needs one.
+    pub(crate) fn decode(
+        source: &EntrySource<'_>,
+        index: impl FnOnce(&[u8]) -> Result<Fields, serde_json::Error>,
+    ) -> Result<Self, DecodeStored> {
+        let key = &source.kv.key;
+        let failed = |error| DecodeStored { key: Arc::clone(key), source: error };
+        let line = encode_line(&source.kv.value, source.kind, source.kv.mod_revision).map_err(failed)?;
+        let json = &line[source.kind.line_prefix().len()..];
+        let Metadata { uid, labels, terminating } = metadata::parse(json).map_err(failed)?;
+        let fields = index(&source.kv.value).map_err(failed)?;
+        let (namespace, name_start) = split_key(key, source);
+        Ok(Self {
+            key: Arc::clone(key),
+            namespace,
+            name_start,
+            line: line.into(),
+            line_kind: source.kind,
+            revision: source.kv.mod_revision,
+            create_revision: source.kv.create_revision,
+            uid,
+            labels,
+            fields,
+            terminating,
+        })
+    }
+
+    /// This object as a watcher sees it go at `revision`: what it was, with the revision of its going.
+    pub(crate) fn gone_at(&self, revision: Revision) -> Self {
+        let kind = EventKind::Deleted;
+        let json = self.json();
+        // The revision is always the first member of the metadata: `decode` put it there.
+        let digits_start = STORED_PREFIX.len() + br#""resourceVersion":""#.len();
+        let digits = json[digits_start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let number = revision.to_string();
+        let line =
+            [kind.line_prefix(), &json[..digits_start], number.as_bytes(), &json[digits_start + digits..], LINE_SUFFIX]
+                .concat();
+        let parsed = metadata::parse(&line[kind.line_prefix().len()..]).unwrap_or_default();
+        Self {
+            key: Arc::clone(&self.key),
+            namespace: self.namespace.clone(),
+            name_start: self.name_start,
+            line: line.into(),
+            line_kind: kind,
+            revision,
+            create_revision: self.create_revision,
+            uid: parsed.uid,
+            labels: parsed.labels,
+            fields: self.fields.clone(),
+            terminating: self.terminating,
+        }
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry").field("key", &self.key).field("revision", &self.revision.0).finish_non_exhaustive()
+    }
+}
+
+/// An entry in key order.
+#[derive(Clone)]
+pub(crate) struct ByKey(pub(crate) Arc<Entry>);
+
+impl std::borrow::Borrow<str> for ByKey {
+    fn borrow(&self) -> &str {
+        self.0.key()
+    }
+}
+
+impl PartialEq for ByKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.key == other.0.key
+    }
+}
+
+impl Eq for ByKey {}
+
+impl PartialOrd for ByKey {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ByKey {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.key.cmp(&other.0.key)
+    }
+}
+
+/// The watch line of a stored object, resourceVersion spliced in.
+fn encode_line(stored: &[u8], kind: EventKind, revision: Revision) -> Result<Vec<u8>, serde_json::Error> {
+    let Some(rest) = stored.strip_prefix(STORED_PREFIX) else {
+        return encode_line(&metadata_first(stored)?, kind, revision);
+    };
+    let separator = if rest.first() == Some(&b'}') { "" } else { "," };
+    let version = format!("\"resourceVersion\":\"{revision}\"{separator}");
+    Ok([kind.line_prefix(), STORED_PREFIX, version.as_bytes(), rest, LINE_SUFFIX].concat())
+}
+
+/// The slow way for bytes that another writer stored: the same object with its metadata in front.
+fn metadata_first(stored: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
+    let mut object: serde_json::Map<String, Value> = serde_json::from_slice(stored)?;
+    let mut metadata = match object.remove("metadata") {
+        Some(Value::Object(metadata)) => metadata,
+        _ => serde_json::Map::new(),
+    };
+    metadata.remove("resourceVersion");
+    let mut bytes = br#"{"metadata":"#.to_vec();
+    serde_json::to_writer(&mut bytes, &metadata)?;
+    for (name, value) in &object {
+        bytes.push(b',');
+        serde_json::to_writer(&mut bytes, name)?;
+        bytes.push(b':');
+        serde_json::to_writer(&mut bytes, value)?;
+    }
+    bytes.push(b'}');
+    Ok(bytes)
+}
+
+/// Where namespace and name are in a key. A key too long for the offsets has no valid name anyway.
+fn split_key(key: &str, source: &EntrySource<'_>) -> (Range<u16>, u16) {
+    let offset = |at: usize| u16::try_from(at).unwrap_or_default();
+    let start = source.prefix.len();
+    match key[start..].find('/').filter(|_| source.namespaced) {
+        Some(slash) => (offset(start)..offset(start + slash), offset(start + slash + 1)),
+        None => (0..0, offset(start)),
+    }
+}

@@ -1,0 +1,137 @@
+//! Reads from an object's JSON what selectors and handlers ask about most: labels, UID, whether it is going away.
+//!
+//! Metadata comes first in stored objects, so reading stops before spec and status. Nothing is copied: what is found
+//! are offsets. Labels with escapes (none that the API server admits) are the exception and are held unescaped.
+
+use std::{borrow::Cow, fmt};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
+
+const METADATA_KEY: &[u8] = br#"{"metadata":"#;
+
+/// A piece of text inside an object's JSON.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Span {
+    start: u32,
+    len: u32,
+}
+
+impl Span {
+    /// The text, in the JSON that the span was found in.
+    pub(crate) fn text(self, json: &[u8]) -> &str {
+        let start = self.start as usize;
+        json.get(start..start + self.len as usize).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
+    }
+
+    fn of(text: &str, json: &[u8]) -> Option<Self> {
+        let start = (text.as_ptr() as usize).checked_sub(json.as_ptr() as usize)?;
+        (start + text.len() <= json.len()).then_some(())?;
+        Some(Self { start: u32::try_from(start).ok()?, len: u32::try_from(text.len()).ok()? })
+    }
+}
+
+/// The labels of an object.
+pub(crate) enum Labels {
+    /// Offsets into the JSON.
+    Spans(Box<[(Span, Span)]>),
+    /// Unescaped copies.
+    Owned(Box<[(Box<str>, Box<str>)]>),
+}
+
+impl Default for Labels {
+    fn default() -> Self {
+        Self::Spans(Box::default())
+    }
+}
+
+impl Labels {
+    /// Key and value of each.
+    pub(crate) fn iter<'a>(&'a self, json: &'a [u8]) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let (spans, owned): (&[(Span, Span)], &[(Box<str>, Box<str>)]) = match self {
+            Self::Spans(spans) => (spans, &[]),
+            Self::Owned(owned) => (&[], owned),
+        };
+        spans
+            .iter()
+            .map(|(key, value)| (key.text(json), value.text(json)))
+            .chain(owned.iter().map(|(key, value)| (&**key, &**value)))
+    }
+}
+
+/// What is read.
+#[derive(Default)]
+pub(crate) struct Metadata {
+    pub(crate) uid: Span,
+    pub(crate) labels: Labels,
+    pub(crate) terminating: bool,
+}
+
+/// Reads the metadata of an object whose first member is its metadata; of any other, nothing.
+pub(crate) fn parse(json: &[u8]) -> Result<Metadata, serde_json::Error> {
+    let Some(rest) = json.strip_prefix(METADATA_KEY) else {
+        return Ok(Metadata::default());
+    };
+    let Some(wire) = serde_json::Deserializer::from_slice(rest).into_iter::<Wire<'_>>().next().transpose()? else {
+        return Ok(Metadata::default());
+    };
+    let uid = wire.uid.as_ref().and_then(|uid| Span::of(&uid.0, json)).unwrap_or_default();
+    let pairs = wire.labels.map(|labels| labels.0).unwrap_or_default();
+    let spans =
+        pairs.iter().map(|(key, value)| Some((key.span(json)?, value.span(json)?))).collect::<Option<Box<[_]>>>();
+    let labels = match spans {
+        Some(spans) => Labels::Spans(spans),
+        None => Labels::Owned(pairs.iter().map(|(key, value)| (Box::from(&*key.0), Box::from(&*value.0))).collect()),
+    };
+    Ok(Metadata { uid, labels, terminating: wire.deletion_timestamp.is_some() })
+}
+
+#[derive(Deserialize)]
+struct Wire<'a> {
+    #[serde(borrow, default)]
+    uid: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    labels: Option<Pairs<'a>>,
+    #[serde(rename = "deletionTimestamp", default)]
+    deletion_timestamp: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize, Default)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl Text<'_> {
+    /// `None` if the text had to be unescaped.
+    fn span(&self, json: &[u8]) -> Option<Span> {
+        match &self.0 {
+            Cow::Borrowed(text) => Span::of(text, json),
+            Cow::Owned(_) => None,
+        }
+    }
+}
+
+/// A JSON object of strings as a list.
+struct Pairs<'a>(Vec<(Text<'a>, Text<'a>)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PairsVisitor;
+        impl<'de> Visitor<'de> for PairsVisitor {
+            type Value = Pairs<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of strings")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+                let mut pairs = Vec::new();
+                while let Some((key, value)) = map.next_entry::<Text<'de>, Option<Text<'de>>>()? {
+                    pairs.push((key, value.unwrap_or_default()));
+                }
+                Ok(Pairs(pairs))
+            }
+        }
+        deserializer.deserialize_map(PairsVisitor)
+    }
+}

@@ -1,0 +1,430 @@
+//! The objects of one resource: the present in key order, the recent past in a ring.
+//!
+//! Pure bookkeeping behind one lock, no I/O. The feed is the only writer. The set is persistent: a snapshot is a clone of
+//! a pointer, and the past is the present with the ring's events undone.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    ops::Bound,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use coracle_store::{Event, KeyValue, Revision};
+use imbl::OrdSet;
+use parking_lot::{Mutex, RwLock};
+
+use super::{
+    ResourceConfig, WatchCacheError, WatchCacheLimits,
+    entry::{ByKey, Entry, EntrySource, Fields},
+    event::{EventKind, WatchEvent},
+    list::{ListAt, ListRequest, ListResult},
+    ring::{Group, Groups, Ring, announce},
+    selection::{Scope, Selection},
+    watcher::Watcher,
+};
+
+/// The cache of one resource.
+pub struct ResourceCache {
+    config: ResourceConfig,
+    limits: WatchCacheLimits,
+    /// Revision up to which the whole cache, all resources, has been fed.
+    applied: Arc<AtomicU64>,
+    state: RwLock<State>,
+    /// Values of indexed fields that objects share. Touched by the feed alone.
+    values: Mutex<HashSet<Arc<str>>>,
+}
+
+struct State {
+    entries: OrdSet<ByKey>,
+    /// Revision of the last batch that touched this resource.
+    revision: Revision,
+    ring: Ring,
+    groups: Groups,
+    /// States that continue tokens refer to, oldest first.
+    pins: VecDeque<Pin>,
+    closed: bool,
+}
+
+struct Pin {
+    snapshot: Snapshot,
+    used: Instant,
+}
+
+/// All objects of a resource at one revision. Cheap to make, to clone and to hold for a short time.
+#[derive(Clone)]
+pub struct Snapshot {
+    revision: Revision,
+    entries: OrdSet<ByKey>,
+}
+
+impl Snapshot {
+    /// The revision of this state.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// How many objects there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// One object.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Arc<Entry>> {
+        self.entries.get(key).map(|entry| &entry.0)
+    }
+
+    /// The objects whose key is at least `first`, in key order.
+    pub fn from_key<'a>(&'a self, first: &str) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
+        self.entries.range::<_, str>((Bound::Included(first), Bound::Unbounded)).map(|entry| &entry.0)
+    }
+
+    /// The objects of a selection, in key order.
+    pub fn select<'a>(
+        &'a self,
+        selection: &'a Selection,
+        prefix: &str,
+    ) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
+        let first = first_key(&selection.scope, prefix);
+        let scope = first.clone();
+        self.from_key(&first)
+            .take_while(move |entry| entry.key().starts_with(&scope))
+            .filter(|entry| selection.selects(entry))
+    }
+}
+
+/// The smallest key of a scope; all keys of the scope start with it.
+pub(super) fn first_key(scope: &Scope, prefix: &str) -> String {
+    match scope {
+        Scope::Resource => prefix.to_owned(),
+        Scope::Namespace(namespace) => format!("{prefix}{namespace}/"),
+        Scope::Key(key) => key.clone(),
+    }
+}
+
+impl ResourceCache {
+    pub(super) fn new(
+        config: ResourceConfig,
+        limits: WatchCacheLimits,
+        applied: Arc<AtomicU64>,
+        start: Revision,
+    ) -> Arc<Self> {
+        let state = State {
+            entries: OrdSet::new(),
+            revision: start,
+            ring: Ring::new(start, limits),
+            groups: Groups::new(),
+            pins: VecDeque::new(),
+            closed: false,
+        };
+        Arc::new(Self { config, limits, applied, state: RwLock::new(state), values: Mutex::default() })
+    }
+
+    /// What the resource was registered with.
+    #[must_use]
+    pub fn config(&self) -> &ResourceConfig {
+        &self.config
+    }
+
+    /// One object, by its full key.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<Arc<Entry>> {
+        self.state.read().entries.get(key).map(|entry| Arc::clone(&entry.0))
+    }
+
+    /// How many objects there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.state.read().entries.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The present.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.snapshot_of(&self.state.read())
+    }
+
+    /// The objects of a selection, whole or in chunks of one state.
+    ///
+    /// # Errors
+    /// [`WatchCacheError::TooOld`] when the asked state is no longer known, [`WatchCacheError::TooLarge`] when it is not
+    /// there yet (wait with [`super::WatchCache::wait_for`] first).
+    pub fn list(&self, request: &ListRequest) -> Result<ListResult, WatchCacheError> {
+        let snapshot = match request.at {
+            ListAt::Latest => self.snapshot(),
+            ListAt::Exact(revision) => self.snapshot_at(revision)?,
+        };
+        let result = super::list::cut(&snapshot, request, &self.config.prefix);
+        if result.next.is_some() {
+            self.pin(&snapshot);
+        }
+        Ok(result)
+    }
+
+    /// Watches a selection from the events after `revision` on.
+    ///
+    /// # Errors
+    /// [`WatchCacheError::TooOld`]: 410; [`WatchCacheError::TooLarge`]: wait for the revision first, then 504.
+    pub fn watch(self: &Arc<Self>, selection: Selection, revision: Revision) -> Result<Watcher, WatchCacheError> {
+        let mut state = self.state.write();
+        let current = self.revision_of(&state);
+        if revision > current {
+            return Err(WatchCacheError::TooLarge { asked: revision, current });
+        }
+        let too_old = WatchCacheError::TooOld { asked: revision, oldest: state.ring.start() };
+        let cursor = state.ring.after(revision).ok_or(too_old)?;
+        let group = state.groups.join(&selection);
+        drop(state);
+        Ok(Watcher::new(Arc::clone(self), selection, group, cursor))
+    }
+
+    /// The present and a watch of everything after it, with nothing lost or doubled in between.
+    #[must_use]
+    pub fn snapshot_and_watch(self: &Arc<Self>, selection: Selection) -> (Snapshot, Watcher) {
+        let mut state = self.state.write();
+        let snapshot = self.snapshot_of(&state);
+        let cursor = state.ring.end();
+        let group = state.groups.join(&selection);
+        drop(state);
+        (snapshot, Watcher::new(Arc::clone(self), selection, group, cursor))
+    }
+
+    // === for watchers ===
+
+    /// Takes up to `limit` events of `scope` from the ring and moves the cursor behind them.
+    pub(super) fn pending(
+        &self,
+        group: &Group,
+        cursor: &mut u64,
+        scope: &Scope,
+        limit: usize,
+    ) -> Result<Vec<Arc<WatchEvent>>, WatchCacheError> {
+        let state = self.state.read();
+        if group.has_lost(*cursor) {
+            return Err(WatchCacheError::TooSlow);
+        }
+        let mut taken = Vec::new();
+        let mut next = state.ring.end();
+        for (sequence, event) in state.ring.from(*cursor) {
+            if taken.len() == limit {
+                next = sequence;
+                break;
+            }
+            if concerns(scope, event) {
+                taken.push(Arc::clone(event));
+            }
+        }
+        *cursor = next;
+        if taken.is_empty() && state.closed {
+            return Err(WatchCacheError::Closed);
+        }
+        Ok(taken)
+    }
+
+    /// See [`Watcher::progress`].
+    pub(super) fn progress(&self, group: &Group, cursor: &mut u64, scope: &Scope) -> Option<Revision> {
+        let state = self.state.read();
+        if group.has_lost(*cursor) || state.ring.from(*cursor).any(|(_, event)| concerns(scope, event)) {
+            return None;
+        }
+        *cursor = state.ring.end();
+        Some(self.revision_of(&state))
+    }
+
+    pub(super) fn leave(&self, selection: &Selection, group: &Arc<Group>) {
+        if selection.scope != Scope::Resource || selection.field.is_some() {
+            self.state.write().groups.leave(selection, group);
+        }
+    }
+
+    // === for the feed ===
+
+    /// Applies the events of one batch; returns whom to wake.
+    pub(super) fn apply(&self, events: &[&Event], revision: Revision) -> Wake {
+        let mut state = self.state.write();
+        let applied: Vec<Arc<WatchEvent>> =
+            events.iter().filter_map(|event| self.apply_one(&mut state, event)).collect();
+        state.revision = revision;
+        expire_pins(&mut state.pins, &self.limits);
+        Wake { groups: state.groups.concerned(&applied), end: state.ring.end() }
+    }
+
+    /// Replaces everything by `objects`, the state at `revision`. Watchers have lost what happened in between.
+    pub(super) fn reset(&self, objects: &[KeyValue], revision: Revision) -> Wake {
+        let entries = objects.iter().filter_map(|kv| self.decode(kv, EventKind::Added, None)).map(ByKey).collect();
+        let mut state = self.state.write();
+        let State { ring, groups, .. } = &mut *state;
+        ring.reset(revision, groups);
+        state.entries = entries;
+        state.revision = revision;
+        state.pins.clear();
+        Wake { groups: state.groups.all(), end: state.ring.end() }
+    }
+
+    /// Adds objects of the first load, in which nobody watches yet.
+    pub(super) fn load(&self, objects: &[KeyValue]) {
+        for kv in objects {
+            if let Some(entry) = self.decode(kv, EventKind::Added, None) {
+                self.state.write().entries.insert(ByKey(entry));
+            }
+        }
+    }
+
+    /// Ends every watch once it has taken what there is.
+    pub(super) fn close(&self) -> Wake {
+        let mut state = self.state.write();
+        state.closed = true;
+        Wake { groups: state.groups.all(), end: state.ring.end() }
+    }
+
+    fn apply_one(&self, state: &mut State, event: &Event) -> Option<Arc<WatchEvent>> {
+        let prev = state.entries.get(&*event.kv.key).map(|entry| Arc::clone(&entry.0));
+        let kind = match (event.deleted, &prev) {
+            (true, _) => EventKind::Deleted,
+            (false, None) => EventKind::Added,
+            (false, Some(_)) => EventKind::Modified,
+        };
+        let entry = self.decode(&event.kv, kind, prev.as_deref())?;
+        if event.deleted {
+            state.entries.remove(&*event.kv.key);
+        } else {
+            state.entries.insert(ByKey(Arc::clone(&entry)));
+        }
+        let event = Arc::new(WatchEvent::new(kind, entry, prev));
+        state.ring.push(Arc::clone(&event), &state.groups);
+        Some(event)
+    }
+
+    /// What cannot be decoded is left out, loudly: one broken object must not hide the others.
+    fn decode(&self, kv: &KeyValue, kind: EventKind, prev: Option<&Entry>) -> Option<Arc<Entry>> {
+        let source = EntrySource { kv, kind, prefix: &self.config.prefix, namespaced: self.config.namespaced };
+        let index = |json: &[u8]| match prev {
+            Some(prev) if kind == EventKind::Deleted => Ok(prev.fields().into()),
+            _ => self.index(json),
+        };
+        Entry::decode(&source, index)
+            .inspect_err(|error| tracing::error!(key = %kv.key, %error, "leaving out an object that cannot be read"))
+            .map(Arc::new)
+            .ok()
+    }
+
+    fn index(&self, json: &[u8]) -> Result<Fields, serde_json::Error> {
+        let Some(index) = &self.config.index else {
+            return Ok(Fields::default());
+        };
+        let fields = index(&serde_json::from_slice(json)?);
+        let mut values = self.values.lock();
+        if values.len() == values.capacity() {
+            values.retain(|value| Arc::strong_count(value) > 1);
+        }
+        Ok(fields.into_iter().map(|(name, value)| (name, share(&mut values, value))).collect())
+    }
+
+    // === states of the past ===
+
+    fn snapshot_of(&self, state: &State) -> Snapshot {
+        Snapshot { revision: self.revision_of(state), entries: state.entries.clone() }
+    }
+
+    /// The newest revision that `state` is the state of: other resources' revisions count as well.
+    fn revision_of(&self, state: &State) -> Revision {
+        state.revision.max(Revision(self.applied.load(Ordering::Acquire)))
+    }
+
+    fn snapshot_at(&self, revision: Revision) -> Result<Snapshot, WatchCacheError> {
+        let mut state = self.state.write();
+        let current = self.revision_of(&state);
+        if revision > current {
+            return Err(WatchCacheError::TooLarge { asked: revision, current });
+        }
+        if let Some(pin) = state.pins.iter_mut().find(|pin| pin.snapshot.revision == revision) {
+            pin.used = Instant::now();
+            return Ok(pin.snapshot.clone());
+        }
+        let Some(sequence) = state.ring.after(revision) else {
+            return Err(WatchCacheError::TooOld { asked: revision, oldest: state.ring.start() });
+        };
+        let mut entries = state.entries.clone();
+        for (_, event) in state.ring.from(sequence).rev() {
+            match &event.prev {
+                Some(prev) => entries.insert(ByKey(Arc::clone(prev))),
+                None => entries.remove(event.entry.key()),
+            };
+        }
+        Ok(Snapshot { revision, entries })
+    }
+
+    /// Keeps a state for the continue tokens that refer to it.
+    fn pin(&self, snapshot: &Snapshot) {
+        let mut state = self.state.write();
+        if let Some(pin) = state.pins.iter_mut().find(|pin| pin.snapshot.revision == snapshot.revision) {
+            pin.used = Instant::now();
+            return;
+        }
+        state.pins.push_back(Pin { snapshot: snapshot.clone(), used: Instant::now() });
+        expire_pins(&mut state.pins, &self.limits);
+    }
+}
+
+impl std::fmt::Debug for ResourceCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ResourceCache").field("prefix", &self.config.prefix).finish_non_exhaustive()
+    }
+}
+
+/// Watchers to be woken once all resources of a batch have been applied.
+pub(super) struct Wake {
+    groups: Vec<Arc<Group>>,
+    end: u64,
+}
+
+impl Wake {
+    pub(super) fn wake(self) {
+        announce(&self.groups, self.end);
+    }
+}
+
+fn concerns(scope: &Scope, event: &WatchEvent) -> bool {
+    match scope {
+        Scope::Resource => true,
+        Scope::Namespace(namespace) => event.entry.namespace() == Some(namespace),
+        Scope::Key(key) => event.entry.key() == key,
+    }
+}
+
+fn expire_pins(pins: &mut VecDeque<Pin>, limits: &WatchCacheLimits) {
+    if pins.is_empty() {
+        return;
+    }
+    pins.retain(|pin| pin.used.elapsed() < limits.pin_age);
+    while pins.len() > limits.pins {
+        pins.pop_front();
+    }
+}
+
+fn share(values: &mut HashSet<Arc<str>>, value: String) -> Arc<str> {
+    if let Some(known) = values.get(value.as_str()) {
+        return Arc::clone(known);
+    }
+    let value: Arc<str> = value.into();
+    values.insert(Arc::clone(&value));
+    value
+}

@@ -1,0 +1,74 @@
+//! Which objects of a resource a LIST or WATCH is about.
+
+use std::{fmt, sync::Arc};
+
+use super::entry::Entry;
+
+/// Where the objects are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// The whole resource.
+    Resource,
+    /// One namespace, by name.
+    Namespace(String),
+    /// One object, by its full key.
+    Key(String),
+}
+
+/// Decides on one object; label and field selectors become one of these.
+pub type Filter = Arc<dyn Fn(&Entry) -> bool + Send + Sync>;
+
+/// Which objects.
+#[derive(Clone)]
+pub struct Selection {
+    /// Where they are.
+    pub scope: Scope,
+    /// What they must satisfy beyond that.
+    pub filter: Option<Filter>,
+    /// An equality of an indexed field that the filter implies. Watchers that name one, such as `spec.nodeName` of a
+    /// node, sleep through events of others.
+    pub field: Option<(&'static str, String)>,
+}
+
+impl Selection {
+    /// Everything in `scope`.
+    #[must_use]
+    pub fn of(scope: Scope) -> Self {
+        Self { scope, filter: None, field: None }
+    }
+
+    /// Only what `filter` accepts.
+    #[must_use]
+    pub fn filter(mut self, filter: Filter) -> Self {
+        self.filter = Some(filter);
+        self
+    }
+
+    /// Promises that the filter accepts only objects with this value of an indexed field.
+    #[must_use]
+    pub fn requires_field(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.field = Some((name, value.into()));
+        self
+    }
+
+    /// Whether an object is selected.
+    #[must_use]
+    pub fn selects(&self, entry: &Entry) -> bool {
+        let in_scope = match &self.scope {
+            Scope::Resource => true,
+            Scope::Namespace(namespace) => entry.namespace() == Some(namespace),
+            Scope::Key(key) => entry.key() == key,
+        };
+        in_scope && self.filter.as_ref().is_none_or(|filter| filter(entry))
+    }
+}
+
+impl fmt::Debug for Selection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Selection")
+            .field("scope", &self.scope)
+            .field("filtered", &self.filter.is_some())
+            .field("field", &self.field)
+            .finish()
+    }
+}
