@@ -1,1 +1,68 @@
-//! kinds.
+//! The list of every built-in kind that is served.
+//!
+//! Routing, discovery, OpenAPI and the generic registry all go by this list; nothing else names kinds one by one.
+
+use super::strategy::Strategy;
+use super::{apps, certificates, coordination, core, discovery};
+
+static ALL: &[&dyn Strategy] = &[
+    &core::configmap::ConfigMap,
+    &core::endpoints::Endpoints,
+    &core::event::Event,
+    &core::namespace::Namespace,
+    &core::node::Node,
+    &core::pod::Pod,
+    &core::secret::Secret,
+    &core::serviceaccount::ServiceAccount,
+    &core::service::Service,
+    &apps::controllerrevision::ControllerRevision,
+    &apps::deployment::Deployment,
+    &apps::replicaset::ReplicaSet,
+    &certificates::certificatesigningrequest::CertificateSigningRequest,
+    &coordination::lease::Lease,
+    &discovery::endpointslice::EndpointSlice,
+];
+
+/// Every kind, grouped by API group as discovery shows them.
+#[must_use]
+pub fn all() -> &'static [&'static dyn Strategy] {
+    ALL
+}
+
+/// The kind that serves `/apis/GROUP/VERSION/PLURAL`.
+#[must_use]
+pub fn by_resource(group: &str, version: &str, plural: &str) -> Option<&'static dyn Strategy> {
+    all().iter().copied().find(|strategy| {
+        let info = strategy.resource();
+        info.group == group && info.version == version && info.plural == plural
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn rows_have_as_many_cells_as_columns() {
+        for strategy in all() {
+            assert_eq!(strategy.row(&json!({}), 0).len(), strategy.columns().len(), "{}", strategy.resource().kind);
+        }
+    }
+
+    #[test]
+    fn names_are_unique() {
+        for (index, a) in all().iter().enumerate() {
+            for b in &all()[index + 1..] {
+                let (a, b) = (a.resource(), b.resource());
+                assert_ne!((a.group, a.version, a.plural), (b.group, b.version, b.plural));
+            }
+        }
+    }
+
+    #[test]
+    fn unknown_resources_are_not_found() {
+        assert!(by_resource("apps", "v1", "deployments").is_some());
+        assert!(by_resource("apps", "v1", "pods").is_none());
+    }
+}

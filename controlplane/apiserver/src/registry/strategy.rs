@@ -43,6 +43,26 @@ pub struct ResourceInfo {
     pub verbs: &'static [&'static str],
 }
 
+impl ResourceInfo {
+    /// What is the same for most kinds of a group: namespaced, every verb, no subresources. The names are for the
+    /// kind to fill in.
+    #[must_use]
+    pub const fn in_group(group: &'static str, version: &'static str) -> Self {
+        Self {
+            group,
+            version,
+            kind: "",
+            plural: "",
+            singular: "",
+            short_names: &[],
+            categories: &[],
+            scope: Scope::Namespaced,
+            subresources: &[],
+            verbs: VERBS_ALL,
+        }
+    }
+}
+
 /// The verbs of an ordinary resource.
 pub const VERBS_ALL: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
@@ -166,4 +186,9 @@ pub trait Strategy: Send + Sync + 'static {
 
     /// The cells of one row, as many as [`Strategy::columns`]. `now_secs` is the Unix time, for ages.
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value>;
+
+    /// The row's `conditions` (`metav1.TableRowCondition`), such as a finished Pod's `Completed`.
+    fn row_conditions(&self, _object: &Value) -> Vec<Value> {
+        Vec::new()
+    }
 }

@@ -1,0 +1,101 @@
+//! Service: one stable address for many pods.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::registry::cells::{self, AGE, NAME, NONE, UNKNOWN, text, wide};
+use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
+
+/// The strategy of Services.
+pub struct Service;
+
+static INFO: ResourceInfo = ResourceInfo {
+    kind: "Service",
+    plural: "services",
+    singular: "service",
+    short_names: &["svc"],
+    categories: &["all"],
+    subresources: &[Subresource::Proxy, Subresource::Status],
+    ..super::V1
+};
+
+static COLUMNS: &[Column] = &[
+    NAME,
+    text("Type", "type determines how the Service is exposed."),
+    text("Cluster-IP", "clusterIP is the IP address of the service and is usually assigned randomly."),
+    text("External-IP", "externalIPs is a list of IP addresses for which nodes in the cluster will also accept traffic for this service."),
+    text("Port(s)", "The list of ports that are exposed by this service."),
+    AGE,
+    wide("Selector", "Route service traffic to pods with label keys and values matching this selector."),
+];
+
+impl Strategy for Service {
+    fn resource(&self) -> &'static ResourceInfo {
+        &INFO
+    }
+
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &["spec.clusterIP", "spec.type"]
+    }
+
+    fn field(&self, object: &Value, path: &str) -> String {
+        let value = match path {
+            "spec.clusterIP" => &object["spec"]["clusterIP"],
+            "spec.type" => &object["spec"]["type"],
+            _ => &Value::Null,
+        };
+        cells::string(value).to_owned()
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
+        let spec = &object["spec"];
+        let ports: Vec<_> = cells::items(&spec["ports"]).iter().map(port).collect();
+        vec![
+            cells::name(object),
+            cells::string(&spec["type"]).into(),
+            cells::string_or(&spec["clusterIPs"][0], NONE).into(),
+            external_ip(object).into(),
+            if ports.is_empty() { NONE.into() } else { ports.join(",").into() },
+            cells::age(object, now_secs),
+            cells::labels(&spec["selector"]).into(),
+        ]
+    }
+}
+
+/// `80/TCP`, or `80:30080/TCP` with a node port.
+fn port(port: &Value) -> String {
+    let (number, protocol) = (cells::number(&port["port"]), cells::string(&port["protocol"]));
+    match cells::number(&port["nodePort"]) {
+        node_port if node_port > 0 => format!("{number}:{node_port}/{protocol}"),
+        _ => format!("{number}/{protocol}"),
+    }
+}
+
+fn external_ip(object: &Value) -> String {
+    let spec = &object["spec"];
+    let externals: Vec<_> = cells::items(&spec["externalIPs"]).iter().map(cells::string).collect();
+    match cells::string(&spec["type"]) {
+        "ClusterIP" | "NodePort" => if externals.is_empty() { NONE.to_owned() } else { externals.join(",") },
+        "LoadBalancer" => {
+            let mut all: Vec<&str> = balancer_addresses(&object["status"]["loadBalancer"]).into_iter().collect();
+            all.extend(externals);
+            if all.is_empty() { "<pending>".to_owned() } else { all.join(",") }
+        }
+        "ExternalName" => cells::string(&spec["externalName"]).to_owned(),
+        _ => UNKNOWN.to_owned(),
+    }
+}
+
+/// The addresses or host names of a load balancer's ingress points, sorted.
+pub(in crate::registry) fn balancer_addresses(status: &Value) -> BTreeSet<&str> {
+    cells::items(&status["ingress"])
+        .iter()
+        .map(|ingress| cells::string_or(&ingress["ip"], cells::string(&ingress["hostname"])))
+        .filter(|address| !address.is_empty())
+        .collect()
+}
