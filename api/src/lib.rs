@@ -1,1 +1,25 @@
-//! See the crate map in ARCHITECTURE.md.
+//! The shared vocabulary of Coracle: pure data types and pure functions, no I/O and no clock but [`meta::now`].
+//!
+//! | module | what |
+//! |---|---|
+//! | [`resource`] | group, version, kind and resource names |
+//! | [`status`] | Kubernetes' error answers, with its own words |
+//! | [`name`] | what a name, label or qualified name may be |
+//! | [`quantity`] | `100m`, `1Gi`: fixed-point amounts |
+//! | [`selector`] | label and field selectors |
+//! | [`meta`] | accessors for the metadata of an object held as JSON |
+//! | [`schema`] | the table of the built-in types, derived at build time |
+//! | [`decode`] | JSON, YAML and protobuf bodies to JSON values, along the table |
+//! | [`patch`] | JSON patch, merge patch, strategic merge patch |
+
+#![forbid(unsafe_code)]
+
+pub mod decode;
+pub mod meta;
+pub mod name;
+pub mod patch;
+pub mod quantity;
+pub mod resource;
+pub mod schema;
+pub mod selector;
+pub mod status;

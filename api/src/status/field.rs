@@ -1,0 +1,215 @@
+//! What is wrong with the fields of an object, collected over a whole validation.
+//!
+//! Source: `k8s.io/apimachinery/pkg/util/validation/field/errors.go`.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use serde_json::Value;
+
+use super::{Cause, quote};
+
+/// All that is wrong with an object, in the order found.
+///
+/// Displays as upstream's aggregate: one error as it is, several as `[a, b]`, equal texts once.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct FieldErrors(Vec<FieldError>);
+
+/// One thing wrong with one field.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FieldError {
+    /// What sort of wrong.
+    pub kind: FieldErrorKind,
+    /// Path such as `spec.containers[0].image`.
+    pub path: String,
+    /// The text without the path.
+    pub body: String,
+}
+
+/// The sorts of field errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "upstream's names, with the texts below")]
+pub enum FieldErrorKind {
+    NotFound,
+    Required,
+    Duplicate,
+    Invalid,
+    NotSupported,
+    Forbidden,
+    TooLong,
+    TooMany,
+    Internal,
+    TypeInvalid,
+}
+
+impl FieldErrorKind {
+    /// The cause's reason on the wire.
+    #[must_use]
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::NotFound => "FieldValueNotFound",
+            Self::Required => "FieldValueRequired",
+            Self::Duplicate => "FieldValueDuplicate",
+            Self::Invalid => "FieldValueInvalid",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
+            Self::Internal => "InternalError",
+            Self::TypeInvalid => "FieldValueTypeInvalid",
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::NotFound => "Not found",
+            Self::Required => "Required value",
+            Self::Duplicate => "Duplicate value",
+            Self::Invalid | Self::TypeInvalid => "Invalid value",
+            Self::NotSupported => "Unsupported value",
+            Self::Forbidden => "Forbidden",
+            Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
+            Self::Internal => "Internal error",
+        }
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.body)
+    }
+}
+
+impl FieldErrors {
+    /// Nothing wrong yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A value must be there.
+    pub fn required(&mut self, path: impl Into<String>, detail: impl AsRef<str>) {
+        self.push(FieldErrorKind::Required, path, None, detail.as_ref());
+    }
+
+    /// A value is malformed.
+    pub fn invalid(&mut self, path: impl Into<String>, value: &Value, detail: impl AsRef<str>) {
+        self.push(FieldErrorKind::Invalid, path, Some(value), detail.as_ref());
+    }
+
+    /// A value that must be unique is there twice.
+    pub fn duplicate(&mut self, path: impl Into<String>, value: &Value) {
+        self.push(FieldErrorKind::Duplicate, path, Some(value), "");
+    }
+
+    /// A value is none of the listed ones.
+    pub fn not_supported(&mut self, path: impl Into<String>, value: &Value, supported: &[&str]) {
+        let mut detail = String::new();
+        if !supported.is_empty() {
+            let quoted: Vec<String> = supported.iter().map(|s| quote(s)).collect();
+            detail = format!("supported values: {}", quoted.join(", "));
+        }
+        self.push(FieldErrorKind::NotSupported, path, Some(value), &detail);
+    }
+
+    /// A value may not be set here.
+    pub fn forbidden(&mut self, path: impl Into<String>, detail: impl AsRef<str>) {
+        self.push(FieldErrorKind::Forbidden, path, None, detail.as_ref());
+    }
+
+    /// A value has more than `max` bytes. The value itself is not repeated.
+    pub fn too_long(&mut self, path: impl Into<String>, _value: &Value, max: usize) {
+        self.push(FieldErrorKind::TooLong, path, None, &format!("may not be more than {max} bytes"));
+    }
+
+    /// A list has more than `max` items.
+    pub fn too_many(&mut self, path: impl Into<String>, actual: usize, max: usize) {
+        let detail = format!("must have at most {max} items");
+        self.push(FieldErrorKind::TooMany, path, Some(&actual.into()), &detail);
+    }
+
+    /// A value refers to something that is not there.
+    pub fn not_found(&mut self, path: impl Into<String>, value: &Value) {
+        self.push(FieldErrorKind::NotFound, path, Some(value), "");
+    }
+
+    /// A value has another type than its schema asks for.
+    pub fn type_invalid(&mut self, path: impl Into<String>, value: &Value, detail: impl AsRef<str>) {
+        self.push(FieldErrorKind::TypeInvalid, path, Some(value), detail.as_ref());
+    }
+
+    /// Validation itself failed.
+    pub fn internal(&mut self, path: impl Into<String>, detail: impl AsRef<str>) {
+        self.push(FieldErrorKind::Internal, path, None, detail.as_ref());
+    }
+
+    /// The value of an update differs from the stored one and must not: `Invalid value: ...: field is immutable`.
+    pub fn immutable(&mut self, path: impl Into<String>, value: &Value) {
+        self.invalid(path, value, "field is immutable");
+    }
+
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How much is wrong.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The single errors.
+    pub fn iter(&self) -> impl Iterator<Item = &FieldError> {
+        self.0.iter()
+    }
+
+    /// Takes over what another validation found.
+    pub fn extend(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
+    /// The entries of `details.causes`.
+    #[must_use]
+    pub fn causes(&self) -> Vec<Cause> {
+        self.0
+            .iter()
+            .map(|e| Cause { kind: e.kind.reason().to_owned(), message: e.body.clone(), field: e.path.clone() })
+            .collect()
+    }
+
+    fn push(&mut self, kind: FieldErrorKind, path: impl Into<String>, value: Option<&Value>, detail: &str) {
+        let mut body = kind.title().to_owned();
+        if let Some(value) = value {
+            body.push_str(": ");
+            body.push_str(&print(value));
+        }
+        if !detail.is_empty() {
+            body.push_str(": ");
+            body.push_str(detail);
+        }
+        self.0.push(FieldError { kind, path: path.into(), body });
+    }
+}
+
+impl fmt::Display for FieldErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut seen = HashSet::new();
+        let texts: Vec<String> = self.0.iter().map(ToString::to_string).filter(|t| seen.insert(t.clone())).collect();
+        match texts.as_slice() {
+            [one] => f.write_str(one),
+            several => write!(f, "[{}]", several.join(", ")),
+        }
+    }
+}
+
+/// A bad value as upstream prints it: text quoted, everything else as JSON.
+fn print(value: &Value) -> String {
+    match value {
+        Value::String(text) => quote(text),
+        Value::Null => "\"null\"".to_owned(),
+        other => other.to_string(),
+    }
+}
