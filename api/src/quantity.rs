@@ -242,16 +242,16 @@ impl fmt::Display for Quantity {
             }
             return write!(f, "{units}{}", ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"][suffix]);
         }
-        let (mut amount, mut step) = (self.nanos, 0);
+        let (mut amount, mut step) = (self.nanos, 0_usize);
         while step < 9 && amount % 1000 == 0 {
             amount /= 1000;
             step += 1;
         }
         if self.format == Format::DecimalExponent {
-            let exponent = step * 3 - 9;
-            return if exponent == 0 { write!(f, "{amount}") } else { write!(f, "{amount}e{exponent}") };
+            let exponent = ["e-9", "e-6", "e-3", "", "e3", "e6", "e9", "e12", "e15", "e18"][step];
+            return write!(f, "{amount}{exponent}");
         }
-        let suffix = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"][usize::from(step.unsigned_abs() as u8)];
+        let suffix = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"][step];
         write!(f, "{amount}{suffix}")
     }
 }
