@@ -1,2 +1,87 @@
-//! The `coracle` binary.
-fn main() {}
+//! The `coracle` binary: parses the command line and hands over.
+//!
+//! Order: arguments, logging, configuration, signals, runtime, `block_on`. A command line or configuration that
+//! cannot be used ends with status 64 and one sentence; anything else that fails ends with status 1.
+
+mod check;
+mod cli;
+mod image;
+mod logging;
+mod reset;
+mod run;
+mod settings;
+mod token;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+
+/// `EX_USAGE` of sysexits.h.
+const EXIT_USAGE: u8 = 64;
+
+/// Why a command did not succeed.
+enum Failure {
+    /// A flag or value that cannot work: the caller's to mend.
+    Usage(anyhow::Error),
+    /// Anything else.
+    Run(anyhow::Error),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Run(error.into())
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _stream_may_be_closed = error.print();
+            return if error.use_stderr() { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    match dispatch(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Usage(error)) => {
+            complain(&error);
+            ExitCode::from(EXIT_USAGE)
+        }
+        Err(Failure::Run(error)) => {
+            complain(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> Result<(), Failure> {
+    logging::init(&cli.log).map_err(Failure::Usage)?;
+    // rustls has more than one user here: say once which provider all of them take.
+    let _already_installed = rustls::crypto::ring::default_provider().install_default();
+    match cli.command {
+        Command::Up(args) => run::up(&args),
+        Command::Server(args) => run::server(&args),
+        Command::Agent(args) => run::agent(&args),
+        Command::Token(command) => token::run(command),
+        Command::Image(command) => image::run(command),
+        Command::Check(args) => check::run(&args),
+        Command::Reset(args) => reset::run(&args),
+        Command::Version => {
+            say(format_args!("coracle {} (Kubernetes 1.37)", env!("CARGO_PKG_VERSION")));
+            Ok(())
+        }
+    }
+}
+
+/// The one place that writes a command's result.
+#[allow(clippy::print_stdout, reason = "results of one-shot commands belong on standard output")]
+fn say(line: std::fmt::Arguments<'_>) {
+    println!("{line}");
+}
+
+#[allow(clippy::print_stderr, reason = "the last word of a failing program")]
+fn complain(error: &anyhow::Error) {
+    eprintln!("coracle: {error:#}");
+}

@@ -1,0 +1,144 @@
+#!/usr/bin/env bash
+# The demo behind `make run` and `make stop`: a one-node cluster with nginx behind a Service.
+#
+#   examples/demo.sh start|stop BIN_DIR TOOLS_DIR IMAGES_DIR
+#
+# ISOLATED=1 puts everything into a network namespace of its own without an uplink: nothing can leave the machine.
+set -euo pipefail
+
+action=$1 bin=$2 tools=$3 images=$4
+here=$(cd "$(dirname "$0")" && pwd)
+
+if [[ ${ISOLATED:-} ]]; then
+  name=coracle-demo
+  data=/var/lib/$name run=/run/$name cgroup=/$name
+  namespace=/run/netns/$name
+  # The node's address: on a bridge of its own that no other machine is attached to.
+  address=198.18.0.1
+else
+  name=coracle
+  data=/var/lib/coracle run=/run/coracle cgroup=/
+  namespace=""
+fi
+kubeconfig=$data/admin.kubeconfig
+pid_file=$run/demo.pid
+log=$data/demo.log
+
+say() { printf '\033[1m==> %s\033[0m\n' "$*"; }
+die() {
+  printf 'examples/demo.sh: %s\n' "$*" >&2
+  exit 1
+}
+within() { if [[ $namespace ]]; then nsenter --net="$namespace" "$@"; else "$@"; fi; }
+kubectl() { within "$tools/kubectl" --kubeconfig "$kubeconfig" "$@"; }
+running() { [[ -e $pid_file ]] && kill -0 "$(<"$pid_file")" 2>/dev/null; }
+
+stages=()
+stage() {
+  local title=$1 begin end
+  shift
+  say "$title"
+  begin=$(date +%s%3N)
+  "$@"
+  end=$(date +%s%3N)
+  stages+=("$(printf '%-52s %6d ms' "$title" $((end - begin)))")
+}
+
+make_namespace() {
+  [[ $namespace && ! -e $namespace ]] || return 0
+  ip netns add "$name"
+  within ip link set lo up
+  within ip link add node0 type bridge
+  within ip address add "$address/24" dev node0
+  within ip link set node0 up
+  # Service addresses need some route before they are translated; nothing is attached at its other end.
+  within ip route add default dev node0
+}
+
+have_image() { "$bin/coracle" image list --data-dir "$data" | grep -q "^docker.io/library/$1:latest "; }
+
+provide_images() {
+  local image
+  for image in nginx busybox; do
+    if have_image "$image"; then continue; fi
+    if [[ ! $namespace ]] && timeout 20 "$bin/coracle" image pull --data-dir "$data" "$image" 2>/dev/null; then continue; fi
+    echo "no registry is reachable: importing $image built from Debian's package"
+    "$bin/coracle" image import --data-dir "$data" "$images/$image.tar"
+  done
+}
+
+start_cluster() {
+  mkdir -p "$data" "$run"
+  local node=()
+  if [[ $namespace ]]; then node=(--bind "$address:6443" --node-ip "$address"); fi
+  within setsid "$bin/coracle" up --data-dir "$data" --run-dir "$run" --cgroup-root "$cgroup" "${node[@]}" \
+    >"$log" 2>&1 </dev/null &
+  echo $! >"$pid_file"
+  local deadline=$((SECONDS + 30))
+  until kubectl get --raw /readyz >/dev/null 2>&1; do
+    running || { tail -n 20 "$log" >&2; die "coracle has ended; its whole log is $log"; }
+    ((SECONDS < deadline)) || { tail -n 20 "$log" >&2; die "the API server is not ready after 30 s; the log is $log"; }
+    sleep 0.05
+  done
+}
+
+wait_for_node() { kubectl wait --for=condition=Ready node --all --timeout=60s; }
+apply() { kubectl apply -f "$here/nginx.yaml"; }
+roll_out() { kubectl rollout status deployment/nginx --timeout=120s; }
+
+fetch_page() {
+  local ip
+  ip=$(kubectl get service nginx -o 'jsonpath={.spec.clusterIP}')
+  within curl --noproxy '*' -fsS --retry 20 --retry-delay 0 --retry-max-time 10 --retry-connrefused --max-time 5 "http://$ip/"
+}
+
+start() {
+  [[ $(id -u) == 0 ]] || die "a node needs root"
+  running && die "it is running already (PID $(<"$pid_file")); 'make stop' ends it"
+  make_namespace
+  stage "images" provide_images
+  stage "start the cluster" start_cluster
+  stage "the node is Ready" wait_for_node
+  stage "apply examples/nginx.yaml" apply
+  stage "roll out 3 replicas" roll_out
+  stage "fetch the page through the ClusterIP" fetch_page
+  say "what is running"
+  kubectl get nodes,pods,services,endpointslices -o wide
+  say "how long it took"
+  printf '%s\n' "${stages[@]}"
+  say "go on with"
+  if [[ $namespace ]]; then
+    echo "  nsenter --net=$namespace bash"
+  fi
+  echo "  export KUBECONFIG=$kubeconfig PATH=$tools:\$PATH"
+  echo "  kubectl get pods"
+  echo "  make stop${ISOLATED:+ ISOLATED=1}"
+}
+
+stop() {
+  if running; then
+    say "deleting the pods"
+    kubectl delete deployments,services --all -n default --timeout=60s >/dev/null || true
+    kubectl delete pods --all -A --timeout=60s >/dev/null || true
+    say "stopping the cluster"
+    local pid deadline=$((SECONDS + 15))
+    pid=$(<"$pid_file")
+    kill "$pid"
+    while kill -0 "$pid" 2>/dev/null; do
+      ((SECONDS < deadline)) || { kill -9 "$pid"; break; }
+      sleep 0.1
+    done
+  fi
+  if [[ -d $data || -d $run ]]; then
+    within "$bin/coracle" reset --data-dir "$data" --run-dir "$run" --cgroup-root "$cgroup" --delete-data
+  fi
+  rm -rf "$run"
+  if [[ $namespace && -e $namespace ]]; then ip netns delete "$name"; fi
+  say "nothing is left"
+}
+
+case $action in
+start) start ;;
+stop) stop ;;
+*) die "usage: $0 start|stop BIN_DIR TOOLS_DIR IMAGES_DIR" ;;
+esac

@@ -1,0 +1,333 @@
+//! The command line: flags as they are written. What they mean is decided in [`crate::settings`].
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use ipnet::IpNet;
+
+/// A whole Kubernetes cluster, node and control plane, small enough to carry.
+#[derive(Debug, Parser)]
+#[command(name = "coracle", version, propagate_version = true, max_term_width = 110)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
+}
+
+/// How to log.
+#[derive(Debug, Args)]
+pub(crate) struct LogArgs {
+    /// How log lines look.
+    #[arg(long, global = true, value_enum, default_value = "text")]
+    pub(crate) log_format: LogFormat,
+
+    /// Log more: -v debug, -vv trace. RUST_LOG-style filters go into CORACLE_LOG.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+/// See [`LogArgs::log_format`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run control plane and node in one process: a cluster on one machine.
+    Up(UpArgs),
+    /// Run the control plane: API server, scheduler, controllers.
+    Server(ServerArgs),
+    /// Run a node that joins a server.
+    Agent(AgentArgs),
+    /// Manage the tokens by which nodes join.
+    #[command(subcommand)]
+    Token(TokenCommand),
+    /// Manage the images of this node.
+    #[command(subcommand)]
+    Image(ImageCommand),
+    /// Say what this machine has of what a node needs, and what to do about the rest.
+    Check(CheckArgs),
+    /// Remove what a stopped node left running: pods, mounts, namespaces, cgroups, rules.
+    Reset(ResetArgs),
+    /// Print the version.
+    Version,
+}
+
+/// Where data is kept.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DataDir {
+    /// What survives a reboot.
+    #[arg(long, default_value = "/var/lib/coracle", value_name = "DIR")]
+    pub(crate) data_dir: PathBuf,
+}
+
+/// The addresses that pods and Services get; the same on every machine of a cluster.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ClusterArgs {
+    /// Where Services get their addresses from.
+    #[arg(long, default_value = "10.96.0.0/16", value_name = "CIDR")]
+    pub(crate) service_cidr: IpNet,
+
+    /// Where nodes get the addresses of their pods from.
+    #[arg(long, default_value = "10.244.0.0/16", value_name = "CIDR")]
+    pub(crate) cluster_cidr: IpNet,
+}
+
+/// The control plane's own flags.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ControlPlaneArgs {
+    /// Where the API server listens.
+    #[arg(long, default_value = "0.0.0.0:6443", value_name = "ADDRESS:PORT")]
+    pub(crate) bind: SocketAddr,
+
+    /// The address that nodes and pods reach the API server at [default: --bind's, or this machine's].
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) advertise_address: Option<IpAddr>,
+
+    /// More names or addresses for the server certificate.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) tls_san: Vec<String>,
+
+    /// Where objects are kept.
+    #[arg(long, default_value = "sqlite", value_parser = ["sqlite", "memory"])]
+    pub(crate) store: String,
+
+    /// Where the administrator's kubeconfig is written [default: DATA_DIR/admin.kubeconfig].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig_out: Option<PathBuf>,
+
+    /// Seconds of silence after which a node is Unknown.
+    #[arg(long, default_value_t = 50, value_name = "SECONDS")]
+    pub(crate) node_monitor_grace_period: u64,
+
+    /// Seconds that pods stay on a node that is not ready, unless they say otherwise.
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    pub(crate) pod_eviction_timeout: u64,
+}
+
+/// The node's own flags.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct NodeArgs {
+    /// What does not survive a reboot: sockets, namespaces, sandboxes.
+    #[arg(long, default_value = "/run/coracle", value_name = "DIR")]
+    pub(crate) run_dir: PathBuf,
+
+    /// The node's name [default: the host name].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) node_name: Option<String>,
+
+    /// The node's address [default: that of the default route, else the first one].
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) node_ip: Option<IpAddr>,
+
+    /// More labels of the node.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) node_label: Vec<String>,
+
+    /// Registry mirrors and credentials, in the form of k3s's registries.yaml.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) registries: Option<PathBuf>,
+
+    /// The cgroup above all pods.
+    #[arg(long, default_value = "/", value_name = "PATH")]
+    pub(crate) cgroup_root: String,
+
+    /// Most pods on this node.
+    #[arg(long, default_value_t = 110, value_name = "N")]
+    pub(crate) max_pods: u32,
+
+    /// Directory of CNI configurations to use instead of Coracle's own network.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cni_conf_dir: Option<PathBuf>,
+
+    /// Where CNI plugins are [default: /opt/cni/bin, /usr/lib/cni].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cni_bin_dir: Vec<PathBuf>,
+
+    /// Name servers of pods with dnsPolicy ClusterFirst.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) cluster_dns: Vec<IpAddr>,
+
+    /// The shim [default: coracle-shim beside this program].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) shim: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    #[command(flatten)]
+    pub(crate) data: DataDir,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    #[command(flatten)]
+    pub(crate) control_plane: ControlPlaneArgs,
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServerArgs {
+    #[command(flatten)]
+    pub(crate) data: DataDir,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    #[command(flatten)]
+    pub(crate) control_plane: ControlPlaneArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AgentArgs {
+    /// The API server.
+    #[arg(long, value_name = "https://ADDRESS:PORT")]
+    pub(crate) server: String,
+
+    /// The token to join with (`coracle token create`); not needed once this node has its certificates.
+    #[arg(long, env = "CORACLE_TOKEN", hide_env_values = true, default_value = "", value_name = "TOKEN")]
+    pub(crate) token: String,
+
+    #[command(flatten)]
+    pub(crate) data: DataDir,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Make a token and print it.
+    Create {
+        #[command(flatten)]
+        api: ApiArgs,
+        /// How long it is good for, such as 24h or 30m; 0 is for ever.
+        #[arg(long, default_value = "24h", value_name = "DURATION")]
+        ttl: String,
+        /// What it is for.
+        #[arg(long, default_value = "", value_name = "TEXT")]
+        description: String,
+    },
+    /// List the tokens, without their secrets.
+    List {
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+    /// Delete a token: no node can join with it any more.
+    Delete {
+        #[command(flatten)]
+        api: ApiArgs,
+        /// The token or its ID (the six characters after `::`).
+        token: String,
+    },
+}
+
+/// How to reach the API as administrator.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ApiArgs {
+    #[command(flatten)]
+    pub(crate) data: DataDir,
+    /// The administrator's kubeconfig [default: DATA_DIR/admin.kubeconfig].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ImageCommand {
+    /// Import a docker or OCI archive.
+    Import {
+        #[command(flatten)]
+        data: DataDir,
+        /// The archive, plain or compressed.
+        file: PathBuf,
+    },
+    /// List the images.
+    List {
+        #[command(flatten)]
+        data: DataDir,
+    },
+    /// Pull an image from its registry or the registry's mirrors.
+    Pull {
+        #[command(flatten)]
+        data: DataDir,
+        /// Registry mirrors and credentials.
+        #[arg(long, value_name = "FILE")]
+        registries: Option<PathBuf>,
+        /// Such as nginx:1.27 or registry.example/app@sha256:...
+        reference: String,
+    },
+    /// Remove a tag; the image goes with its last one.
+    Remove {
+        #[command(flatten)]
+        data: DataDir,
+        /// A reference or an image ID.
+        reference: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// The cgroup above all pods.
+    #[arg(long, default_value = "/", value_name = "PATH")]
+    pub(crate) cgroup_root: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ResetArgs {
+    #[command(flatten)]
+    pub(crate) data: DataDir,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
+    /// Also delete the data directory: certificates, objects, images, logs.
+    #[arg(long)]
+    pub(crate) delete_data: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_documented_command_parses() {
+        for line in [
+            "coracle up",
+            "coracle server --data-dir D --bind 198.18.0.1:6443",
+            "coracle agent --server https://198.18.0.1:6443 --token T --node-name n1 --node-ip 198.18.0.2 --data-dir D1 --run-dir R1 --registries r.yaml",
+            "coracle token create --data-dir D",
+            "coracle token list",
+            "coracle token delete abcdef",
+            "coracle image import f.tar",
+            "coracle image list",
+            "coracle image pull nginx",
+            "coracle image remove nginx",
+            "coracle check",
+            "coracle version --log-format json -v",
+            "coracle reset --delete-data",
+        ] {
+            Cli::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));
+        }
+    }
+
+    #[test]
+    fn unusable_values_are_refused() {
+        for line in ["coracle up --bind nonsense", "coracle up --service-cidr 10.0.0.1", "coracle up --store paper", "coracle"] {
+            assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
+        }
+    }
+}

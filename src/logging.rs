@@ -1,0 +1,35 @@
+//! Logging: to standard error, as text for people or as JSON for machines.
+
+use anyhow::Context;
+use tracing_subscriber::{EnvFilter, layer::SubscriberExt, util::SubscriberInitExt};
+
+use crate::cli::{LogArgs, LogFormat};
+
+/// Filter directives that are added to (and override) the verbosity flags.
+const FILTER_VARIABLE: &str = "CORACLE_LOG";
+
+/// Sets up the process's one subscriber.
+pub(crate) fn init(args: &LogArgs) -> anyhow::Result<()> {
+    let default = match args.verbose {
+        0 => "info,kube_runtime=warn,kube_client=warn,rustls=warn",
+        1 => "debug,hyper=info,h2=info,rustls=info,tower=info,kube_client=info",
+        _ => "trace",
+    };
+    let filter = match std::env::var(FILTER_VARIABLE) {
+        Ok(directives) => EnvFilter::try_new(format!("{default},{directives}"))
+            .with_context(|| format!("{FILTER_VARIABLE} {directives:?} is not a list of filter directives"))?,
+        Err(_) => EnvFilter::new(default),
+    };
+    let registry = tracing_subscriber::registry().with(filter);
+    match args.log_format {
+        LogFormat::Text => {
+            let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+            let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(terminal);
+            registry.with(layer).try_init()
+        }
+        LogFormat::Json => {
+            registry.with(tracing_subscriber::fmt::layer().json().with_writer(std::io::stderr)).try_init()
+        }
+    }
+    .context("set up logging")
+}

@@ -1,0 +1,23 @@
+//! `coracle reset`: removes what a stopped node left running. The agent's library knows what that is.
+
+use anyhow::Context;
+
+use crate::{Failure, cli::ResetArgs, say, settings};
+
+/// Carries out the command.
+pub(crate) fn run(args: &ResetArgs) -> Result<(), Failure> {
+    let config = settings::agent_config(&args.data, &args.cluster, &args.node).map_err(Failure::Usage)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let data_dir = config.data_dir.clone();
+    runtime.block_on(coracle_agent::reset(config))?;
+    if args.delete_data {
+        match std::fs::remove_dir_all(&data_dir) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("delete {}", data_dir.display()))?;
+            }
+            _ => {}
+        }
+    }
+    say(format_args!("nothing of this node is left running"));
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! The long-running commands: start the parts, tell systemd, stop on a signal.
+//!
+//! A first SIGTERM or SIGINT stops in order and leaves pods running; a second one ends the process at once.
+
+use std::{future::Future, time::Duration};
+
+use anyhow::Context;
+use coracle_agent::ApiAccess;
+use coracle_controlplane::{Server, UserInfo};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Failure,
+    cli::{AgentArgs, ServerArgs, UpArgs},
+    settings,
+};
+
+/// How long blocking work may go on once everything else has stopped.
+const RUNTIME_STOP_DEADLINE: Duration = Duration::from_secs(2);
+
+/// `coracle up`.
+pub(crate) fn up(args: &UpArgs) -> Result<(), Failure> {
+    let agent = settings::agent_config(&args.data, &args.cluster, &args.node).map_err(Failure::Usage)?;
+    let mut server =
+        settings::server_config(&args.data, &args.cluster, &args.control_plane).map_err(Failure::Usage)?;
+    server.names.push(agent.node_name.clone());
+    block_on(async move |shutdown| {
+        let server = Server::start(server, shutdown.clone()).await?;
+        let client = server.client(UserInfo::node(&agent.node_name));
+        let node = coracle_agent::run(agent, ApiAccess::InProcess(client), shutdown.clone());
+        let ready = announce(server.ready());
+        tokio::pin!(node);
+        tokio::select! {
+            result = &mut node => result.context("the node has failed")?,
+            () = async { ready.await; std::future::pending().await } => {}
+            result = server.stopped() => {
+                shutdown.cancel();
+                node.await.context("stop the node")?;
+                return Ok(result.context("the control plane has failed")?);
+            }
+        }
+        shutdown.cancel();
+        Ok(server.stopped().await?)
+    })
+}
+
+/// `coracle server`.
+pub(crate) fn server(args: &ServerArgs) -> Result<(), Failure> {
+    let config = settings::server_config(&args.data, &args.cluster, &args.control_plane).map_err(Failure::Usage)?;
+    block_on(async move |shutdown| {
+        let server = Server::start(config, shutdown).await?;
+        announce(server.ready()).await;
+        Ok(server.stopped().await?)
+    })
+}
+
+/// `coracle agent`.
+pub(crate) fn agent(args: &AgentArgs) -> Result<(), Failure> {
+    let config = settings::agent_config(&args.data, &args.cluster, &args.node).map_err(Failure::Usage)?;
+    let access = ApiAccess::Join { server: args.server.clone(), token: args.token.clone() };
+    block_on(async move |shutdown| {
+        announce(std::future::ready(())).await;
+        Ok(coracle_agent::run(config, access, shutdown).await?)
+    })
+}
+
+/// Tells systemd (if it asked) once `ready` resolves.
+async fn announce(ready: impl Future<Output = ()>) {
+    ready.await;
+    if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
+        tracing::warn!(%error, "could not tell systemd that the service is ready");
+    }
+}
+
+fn block_on<F>(main: impl FnOnce(CancellationToken) -> F) -> Result<(), Failure>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
+    let shutdown = CancellationToken::new();
+    let result = runtime.block_on(async {
+        let signals = watch_signals(shutdown.clone())?;
+        let result = main(shutdown).await;
+        signals.abort();
+        result
+    });
+    runtime.shutdown_timeout(RUNTIME_STOP_DEADLINE);
+    Ok(result?)
+}
+
+fn watch_signals(shutdown: CancellationToken) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    Ok(tokio::spawn(async move {
+        for first in [true, false] {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            if !first {
+                tracing::warn!("second signal: ending at once");
+                std::process::exit(1);
+            }
+            tracing::info!("stopping; pods keep running");
+            shutdown.cancel();
+        }
+    }))
+}

@@ -1,0 +1,100 @@
+//! From flags to the plain configurations of the parts. The only place that asks the machine for its name and address.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
+    time::Duration,
+};
+
+use anyhow::{Context, anyhow, bail};
+use coracle_agent::AgentConfig;
+use coracle_controlplane::{ServerConfig, StoreEngine};
+
+use crate::cli::{ClusterArgs, ControlPlaneArgs, DataDir, NodeArgs};
+
+/// What the server is told.
+pub(crate) fn server_config(
+    data: &DataDir,
+    cluster: &ClusterArgs,
+    args: &ControlPlaneArgs,
+) -> anyhow::Result<ServerConfig> {
+    let data_dir = std::path::absolute(&data.data_dir).context("--data-dir")?;
+    let mut config = ServerConfig::new(data_dir, args.bind);
+    config.advertise = match args.advertise_address {
+        Some(address) => address,
+        None if args.bind.ip().is_unspecified() => machine_address().context("choose --advertise-address")?,
+        None => args.bind.ip(),
+    };
+    config.names.clone_from(&args.tls_san);
+    config.service_cidr = cluster.service_cidr;
+    config.cluster_cidr = cluster.cluster_cidr;
+    config.store = if args.store == "memory" { StoreEngine::Memory } else { StoreEngine::Sqlite };
+    if let Some(path) = &args.kubeconfig_out {
+        config.kubeconfig_out = std::path::absolute(path).context("--kubeconfig-out")?;
+    }
+    config.node_monitor_grace = Duration::from_secs(args.node_monitor_grace_period);
+    config.eviction_timeout = Duration::from_secs(args.pod_eviction_timeout);
+    config.validate()?;
+    Ok(config)
+}
+
+/// What the agent is told.
+pub(crate) fn agent_config(data: &DataDir, cluster: &ClusterArgs, args: &NodeArgs) -> anyhow::Result<AgentConfig> {
+    let node_name = match &args.node_name {
+        Some(name) => name.clone(),
+        None => host_name().context("choose --node-name")?,
+    };
+    let node_ip = match args.node_ip {
+        Some(address) => address,
+        None => machine_address().context("choose --node-ip")?,
+    };
+    let mut config = AgentConfig::new(node_name, node_ip);
+    config.data_dir = std::path::absolute(&data.data_dir).context("--data-dir")?;
+    config.run_dir = std::path::absolute(&args.run_dir).context("--run-dir")?;
+    config.cgroup_root.clone_from(&args.cgroup_root);
+    config.cluster_dns.clone_from(&args.cluster_dns);
+    config.registries.clone_from(&args.registries);
+    config.cni_conf_dir.clone_from(&args.cni_conf_dir);
+    if !args.cni_bin_dir.is_empty() {
+        config.cni_bin_dirs.clone_from(&args.cni_bin_dir);
+    }
+    config.shim_path.clone_from(&args.shim);
+    config.cluster_cidr = Some(cluster.cluster_cidr);
+    config.service_cidr = Some(cluster.service_cidr);
+    config.max_pods = args.max_pods;
+    for label in &args.node_label {
+        let (key, value) =
+            label.split_once('=').ok_or_else(|| anyhow!("--node-label {label:?}: expected KEY=VALUE"))?;
+        config.labels.insert(key.to_owned(), value.to_owned());
+    }
+    config.validate()?;
+    Ok(config)
+}
+
+fn host_name() -> anyhow::Result<String> {
+    let name = nix::unistd::gethostname().context("read the host name")?;
+    let name = name.to_string_lossy().to_lowercase();
+    if name.is_empty() {
+        bail!("this machine has no host name");
+    }
+    Ok(name)
+}
+
+/// The source address of the default route; without one, the first address that is not loopback.
+fn machine_address() -> anyhow::Result<IpAddr> {
+    if let Some(address) = default_route_address() {
+        return Ok(address);
+    }
+    nix::ifaddrs::getifaddrs()
+        .context("list this machine's addresses")?
+        .filter_map(|interface| interface.address?.as_sockaddr_in().map(|address| address.ip()))
+        .find(|address| !address.is_loopback() && !address.is_link_local())
+        .map(IpAddr::V4)
+        .ok_or_else(|| anyhow!("this machine has no address besides loopback"))
+}
+
+/// Connecting a UDP socket sends nothing: the kernel only chooses a route and a source address.
+fn default_route_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.connect(SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 9))).ok()?;
+    socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_loopback() && !ip.is_unspecified())
+}
