@@ -19,9 +19,11 @@
 #![forbid(unsafe_code)]
 
 pub mod backend;
+pub mod compaction;
 pub mod error;
 mod fanout;
 pub mod memory;
+pub mod sqlite;
 pub mod types;
 
 pub use backend::{Backend, WatchStream};

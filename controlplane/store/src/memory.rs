@@ -4,7 +4,7 @@
 //! undone, so nothing is stored twice.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     ops::Bound,
     sync::Arc,
 };
@@ -18,9 +18,6 @@ use crate::{
     fanout::Fanout,
     types::{Compare, Event, EventBatch, KeyValue, Op, RangeRequest, RangeResponse, Revision, Txn, TxnOutcome},
 };
-
-/// Most writes in one transaction, in every engine.
-pub const MAX_OPS: usize = 1024;
 
 /// The memory engine. Cloning is not offered: share it behind an `Arc`.
 #[derive(Default)]
@@ -55,7 +52,7 @@ impl MemoryBackend {
 #[async_trait::async_trait]
 impl Backend for MemoryBackend {
     async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
-        check_txn(&txn)?;
+        txn.check()?;
         Ok(self.state.lock().txn(&txn))
     }
 
@@ -97,21 +94,6 @@ impl Backend for MemoryBackend {
     fn current_revision(&self) -> Revision {
         self.state.lock().revision
     }
-}
-
-/// Rejects what no engine carries out.
-pub(crate) fn check_txn(txn: &Txn) -> Result<(), StoreError> {
-    if txn.ops.len() > MAX_OPS {
-        return Err(StoreError::InvalidTxn { why: "too many writes" });
-    }
-    if txn.ops.len() < 2 {
-        return Ok(());
-    }
-    let mut seen = HashSet::with_capacity(txn.ops.len());
-    if txn.ops.iter().all(|op| seen.insert(op.key())) {
-        return Ok(());
-    }
-    Err(StoreError::InvalidTxn { why: "a key is written twice" })
 }
 
 // === impl State ===

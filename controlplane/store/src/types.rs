@@ -1,8 +1,13 @@
-//! The vocabulary of the store: revisions, keys, transactions, ranges and events. Plain data, no behaviour.
+//! The vocabulary of the store: revisions, keys, transactions, ranges and events. Plain data; no engine, no I/O.
 
-use std::{fmt, sync::Arc};
+use std::{collections::HashSet, fmt, sync::Arc};
 
 use bytes::Bytes;
+
+use crate::error::StoreError;
+
+/// Most writes in one transaction.
+pub const MAX_OPS: usize = 1024;
 
 /// A point in the store's history; 0 means "before anything was written".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -149,5 +154,28 @@ impl RangeRequest {
             Some(start) if *start > self.prefix => start,
             _ => &self.prefix,
         }
+    }
+}
+
+impl Txn {
+    /// Rejects what no engine carries out: more than [`MAX_OPS`] writes, a key written twice, a key with a NUL.
+    ///
+    /// # Errors
+    /// [`StoreError::InvalidTxn`].
+    pub fn check(&self) -> Result<(), StoreError> {
+        if self.ops.len() > MAX_OPS {
+            return Err(StoreError::InvalidTxn { why: "too many writes" });
+        }
+        if self.ops.iter().any(|op| op.key().contains('\0')) {
+            return Err(StoreError::InvalidTxn { why: "a key contains a NUL" });
+        }
+        if self.ops.len() < 2 {
+            return Ok(());
+        }
+        let mut seen = HashSet::with_capacity(self.ops.len());
+        if self.ops.iter().all(|op| seen.insert(op.key())) {
+            return Ok(());
+        }
+        Err(StoreError::InvalidTxn { why: "a key is written twice" })
     }
 }

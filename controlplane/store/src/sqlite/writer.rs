@@ -1,0 +1,323 @@
+//! The one thread that writes. It takes what is queued, carries it out in one SQLite transaction, and only when that is
+//! on disk does anybody see or hear of it.
+//!
+//! A batch fails or succeeds as a whole. After a failure nothing of it exists: the index is changed by [`Writer::publish`]
+//! alone. After an error that leaves the disk's state in doubt (a failed fsync, a damaged file) the thread ends and the
+//! store is closed: what was acknowledged is on disk, and a new start finds it.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    sync::{Arc, atomic::Ordering},
+};
+
+use rusqlite::{Connection, ErrorCode, ffi, params};
+use tokio::sync::mpsc;
+
+use crate::{
+    error::StoreError,
+    types::{Compare, Event, KeyValue, Op, Revision, Txn, TxnOutcome},
+};
+
+use super::{
+    Reply, Shared, engine_error,
+    index::{Live, RowId},
+    read::row_value,
+    reclaim,
+};
+
+/// Most transactions that share a commit. More would only make the first wait.
+const BATCH_TXNS: usize = 256;
+
+/// What the writer is asked to do.
+pub(super) enum Job {
+    /// See [`crate::Backend::txn`].
+    Txn { txn: Txn, reply: Reply<TxnOutcome> },
+    /// See [`crate::Backend::compact`].
+    Compact { to: Revision, reply: Reply<()> },
+}
+
+/// The writing thread.
+pub(super) struct Writer {
+    pub(super) connection: Connection,
+    pub(super) shared: Arc<Shared>,
+    pub(super) jobs: mpsc::Receiver<Job>,
+    /// Up to this row what compaction made garbage has been deleted.
+    pub(super) reclaimed: RowId,
+    /// Held until the connection is closed.
+    pub(super) lock: File,
+}
+
+/// The transactions of one commit.
+#[derive(Default)]
+struct Batch {
+    /// What keys will be once the batch is committed.
+    overlay: HashMap<Arc<str>, Option<Live>>,
+    events: Vec<Event>,
+    outcomes: Vec<TxnOutcome>,
+    replies: Vec<Reply<TxnOutcome>>,
+}
+
+/// Whether the thread goes on.
+enum Next {
+    Work,
+    Stop,
+}
+
+impl Writer {
+    /// Works until every sender is gone or the disk is in doubt.
+    pub(super) fn run(mut self) {
+        while let Some(job) = self.wait() {
+            if let Next::Stop = self.work(job) {
+                break;
+            }
+        }
+        self.close();
+    }
+
+    /// The next job. While none is there, garbage is removed.
+    fn wait(&mut self) -> Option<Job> {
+        loop {
+            match self.jobs.try_recv() {
+                Ok(job) => return Some(job),
+                Err(mpsc::error::TryRecvError::Disconnected) => return None,
+                Err(mpsc::error::TryRecvError::Empty) => {}
+            }
+            let compacted = self.compacted();
+            match reclaim::idle_step(&mut self.connection, self.reclaimed, compacted) {
+                Ok(Some(reclaimed)) => self.reclaimed = reclaimed,
+                Ok(None) => return self.jobs.blocking_recv(),
+                Err(error) if is_fatal(&error) => {
+                    tracing::error!(%error, "closing the store: the state of the disk is in doubt");
+                    return None;
+                }
+                Err(error) => {
+                    // No retry here: the next job tries again, or fails with what its caller can act on.
+                    tracing::warn!(%error, "could not reclaim space in the store");
+                    return self.jobs.blocking_recv();
+                }
+            }
+        }
+    }
+
+    fn work(&mut self, job: Job) -> Next {
+        let mut txns = Vec::new();
+        let mut next = Some(job);
+        while let Some(job) = next {
+            match job {
+                Job::Txn { txn, reply } => txns.push((txn, reply)),
+                Job::Compact { to, reply } => {
+                    // In order: what was queued before it is carried out before it.
+                    if let Next::Stop = self.commit(std::mem::take(&mut txns)) {
+                        return Next::Stop;
+                    }
+                    // A caller that has gone needs no answer.
+                    let _ = reply.send(self.compact(to));
+                }
+            }
+            next = if txns.len() < BATCH_TXNS { self.jobs.try_recv().ok() } else { None };
+        }
+        self.commit(txns)
+    }
+
+    fn commit(&mut self, txns: Vec<(Txn, Reply<TxnOutcome>)>) -> Next {
+        if txns.is_empty() {
+            return Next::Work;
+        }
+        let (txns, replies): (Vec<Txn>, Vec<_>) = txns.into_iter().unzip();
+        let mut batch = Batch { replies, ..Batch::default() };
+        match self.stage_and_commit(&txns, &mut batch) {
+            Ok(reclaimed) => {
+                self.reclaimed = reclaimed;
+                self.publish(batch);
+                Next::Work
+            }
+            Err(source) => self.fail(batch.replies, source),
+        }
+    }
+
+    /// Writes the whole batch to disk. Returns how far garbage was removed on the way.
+    fn stage_and_commit(&mut self, txns: &[Txn], batch: &mut Batch) -> rusqlite::Result<RowId> {
+        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        let mut revision = self.shared.state.read().revision;
+        for txn in txns {
+            self.stage(txn, &mut revision, batch)?;
+        }
+        if batch.events.is_empty() {
+            self.connection.prepare_cached("ROLLBACK")?.execute([])?;
+            return Ok(self.reclaimed);
+        }
+        let reclaimed = reclaim::step(&self.connection, self.reclaimed, self.compacted(), batch.events.len())?;
+        self.connection.prepare_cached("COMMIT")?.execute([])?;
+        self.shared.counters.commits.fetch_add(1, Ordering::Relaxed);
+        Ok(reclaimed)
+    }
+
+    fn stage(&self, txn: &Txn, revision: &mut Revision, batch: &mut Batch) -> rusqlite::Result<()> {
+        if !txn.compare.iter().all(|compare| self.holds(compare, batch)) {
+            let now = txn.compare.iter().map(|compare| self.present(compare.key(), batch)).collect::<Result<_, _>>()?;
+            batch.outcomes.push(TxnOutcome::Conflict(now));
+            return Ok(());
+        }
+        let next = Revision(revision.0 + 1);
+        let events_before = batch.events.len();
+        for (place, op) in txn.ops.iter().enumerate() {
+            let row = RowId::new(next, place).ok_or(rusqlite::Error::IntegralValueOutOfRange(0, i64::MAX))?;
+            self.stage_op(op, row, batch)?;
+        }
+        if batch.events.len() > events_before {
+            *revision = next;
+        }
+        batch.outcomes.push(TxnOutcome::Committed(*revision));
+        Ok(())
+    }
+
+    fn stage_op(&self, op: &Op, row: RowId, batch: &mut Batch) -> rusqlite::Result<()> {
+        let prev = self.present(op.key(), batch)?;
+        let (value, deleted) = match (op, &prev) {
+            (Op::Put { value, .. }, _) => (value.clone(), false),
+            (Op::Delete { .. }, Some(prev)) => (prev.value.clone(), true),
+            (Op::Delete { .. }, None) => return Ok(()),
+        };
+        let revision = row.revision();
+        let create_revision = prev.as_ref().map_or(revision, |prev| prev.create_revision);
+        // The key that is known already, so that all share its bytes.
+        let key = prev.as_ref().map_or_else(|| Arc::clone(op.key()), |prev| Arc::clone(&prev.key));
+        let prev_row = self.live(&key, batch).map_or(0, |live| live.row.0);
+        self.connection
+            .prepare_cached(
+                "INSERT INTO log (id, prev_id, create_revision, deleted, key, value) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            )?
+            .execute(params![
+                row.0,
+                prev_row,
+                create_revision.0.cast_signed(),
+                deleted,
+                &*key,
+                (!deleted).then_some(&*value)
+            ])?;
+        batch.overlay.insert(Arc::clone(&key), (!deleted).then_some(Live { row, create_revision }));
+        let kv = KeyValue { key, value, create_revision, mod_revision: revision };
+        batch.events.push(Event { kv, prev, deleted });
+        Ok(())
+    }
+
+    fn holds(&self, compare: &Compare, batch: &Batch) -> bool {
+        match compare {
+            Compare::Absent(key) => self.live(key, batch).is_none(),
+            Compare::ModRevision(key, revision) => {
+                self.live(key, batch).is_some_and(|live| live.row.revision() == *revision)
+            }
+        }
+    }
+
+    /// The state of a key as this batch leaves it so far.
+    fn live(&self, key: &Arc<str>, batch: &Batch) -> Option<Live> {
+        match batch.overlay.get(key) {
+            Some(staged) => *staged,
+            None => self.shared.state.read().live.get(key).copied(),
+        }
+    }
+
+    /// As [`Writer::live`], with the value.
+    fn present(&self, key: &Arc<str>, batch: &Batch) -> rusqlite::Result<Option<KeyValue>> {
+        let known = match batch.overlay.get_key_value(key) {
+            Some((key, staged)) => staged.map(|live| (Arc::clone(key), live)),
+            None => self.shared.state.read().live.get_key_value(key).map(|(key, live)| (Arc::clone(key), *live)),
+        };
+        let Some((key, live)) = known else {
+            return Ok(None);
+        };
+        let value = row_value(&self.connection, live.row)?;
+        let Live { row, create_revision } = live;
+        Ok(Some(KeyValue { key, value, create_revision, mod_revision: row.revision() }))
+    }
+
+    /// Makes a committed batch visible, tells the watchers, then those who wrote.
+    fn publish(&self, batch: Batch) {
+        let Batch { overlay, events, outcomes, replies } = batch;
+        self.shared.counters.txns.fetch_add(outcomes.len() as u64, Ordering::Relaxed);
+        if let Some(last) = events.last() {
+            let mut state = self.shared.state.write();
+            for (key, staged) in overlay {
+                match staged {
+                    Some(live) => state.live.insert(key, live),
+                    None => state.live.remove(&key),
+                };
+            }
+            state.revision = last.kv.mod_revision;
+            state.fanout.publish(last.kv.mod_revision, &events);
+        }
+        for (reply, outcome) in replies.into_iter().zip(outcomes) {
+            // A caller that has gone needs no answer.
+            let _ = reply.send(Ok(outcome));
+        }
+    }
+
+    /// Undoes the batch and tells everybody in it why.
+    fn fail(&self, replies: Vec<Reply<TxnOutcome>>, source: rusqlite::Error) -> Next {
+        let mut fatal = is_fatal(&source);
+        if !self.connection.is_autocommit()
+            && let Err(error) = self.connection.execute_batch("ROLLBACK")
+        {
+            tracing::error!(%error, "could not roll back a failed batch");
+            fatal = true;
+        }
+        if fatal {
+            tracing::error!(error = %source, "closing the store: the state of the disk is in doubt");
+        }
+        let source = Arc::new(source);
+        for reply in replies {
+            let _ = reply.send(Err(engine_error(&self.shared.dir, "commit a batch", Arc::clone(&source))));
+        }
+        if fatal { Next::Stop } else { Next::Work }
+    }
+
+    fn compact(&mut self, to: Revision) -> Result<(), StoreError> {
+        let (compacted, current) = {
+            let state = self.shared.state.read();
+            (state.compacted, state.revision)
+        };
+        if to > current {
+            return Err(StoreError::Future { asked: to, current });
+        }
+        if to <= compacted {
+            return Ok(());
+        }
+        self.connection
+            .execute("UPDATE meta SET value = ?1 WHERE name = 'compacted'", [to.0.cast_signed()])
+            .map_err(|source| engine_error(&self.shared.dir, "compact", source))?;
+        // From here on nobody begins to read what is older; then it may be deleted.
+        self.shared.state.write().compacted = to;
+        Ok(())
+    }
+
+    fn compacted(&self) -> RowId {
+        RowId::last_of(self.shared.state.read().compacted)
+    }
+
+    /// Ends all watches and gives the directory free.
+    fn close(self) {
+        let Self { connection, shared, lock, jobs, .. } = self;
+        let mut state = shared.state.write();
+        state.closed = true;
+        state.fanout.close();
+        drop(state);
+        shared.readers.close();
+        // Waiting callers get an answer when their job is dropped.
+        drop(jobs);
+        if let Err((_, error)) = connection.close() {
+            tracing::warn!(%error, "could not close the store cleanly");
+        }
+        drop(lock);
+    }
+}
+
+/// Whether it is unknown what the disk holds.
+fn is_fatal(error: &rusqlite::Error) -> bool {
+    let Some(error) = error.sqlite_error() else {
+        return false;
+    };
+    matches!(error.code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+        || matches!(error.extended_code, ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC)
+}
