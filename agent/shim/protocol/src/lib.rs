@@ -326,6 +326,8 @@ pub struct CreateSpec {
     pub user: UserRequest,
     /// The image's VOLUME paths: made as directories inside the root.
     pub volumes: Vec<String>,
+    /// Device nodes of the image work.
+    pub privileged: bool,
 }
 
 /// A bind mount taken from the node's mount namespace.
@@ -368,6 +370,8 @@ pub enum HelperRequest {
         tty: bool,
         /// Descriptor of the node's mount namespace.
         host_mount_namespace: i32,
+        /// PID whose PID namespace is joined; a new one is made without.
+        pid_namespace: Option<i32>,
     },
     /// One more process. Descriptors 0 to 2 are its own.
     Exec {
@@ -375,6 +379,8 @@ pub enum HelperRequest {
         sandbox_dir: PathBuf,
         /// Its ID.
         container: String,
+        /// Its first process, which the shim has not reaped.
+        pid: i32,
         /// argv.
         args: Vec<String>,
         /// A terminal in place of 0 to 2.

@@ -1,0 +1,98 @@
+//! The helper: one request on an inherited socket, one answer, end.
+//!
+//! Runs as a child of the shim in the shim's network, IPC, UTS and mount namespaces. What it makes (a container's first
+//! process, an exec'ed process) becomes a child of the shim, not its own. It keeps nothing.
+
+mod create;
+mod exec;
+mod executor;
+mod rootfs;
+mod terminal;
+mod user;
+
+use std::{
+    os::fd::{AsFd, FromRawFd, OwnedFd},
+    process::ExitCode,
+};
+
+use coracle_shim_protocol::{Failure, FailureKind, HelperReply, HelperRequest, socket};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+
+/// What a request made.
+struct Made {
+    pid: i32,
+    terminal: Option<OwnedFd>,
+}
+
+/// Marks an error as one that no retry cures.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Invalid(String);
+
+/// Runs the helper. Its only argument is the number of the inherited socket.
+#[must_use]
+pub fn main() -> ExitCode {
+    let Some(socket) = std::env::args().nth(1).and_then(|number| number.parse().ok()).and_then(inherited) else {
+        return ExitCode::from(64);
+    };
+    let mut buffer = Vec::new();
+    let outcome = match socket::receive::<HelperRequest>(socket.as_fd(), &mut buffer) {
+        Ok(Some((request, _))) => handle(request),
+        Ok(None) => return ExitCode::from(64),
+        Err(error) => Err(error.into()),
+    };
+    let (reply, terminal) = match outcome {
+        Ok(made) => (HelperReply::Made { pid: made.pid }, made.terminal),
+        Err(error) => (HelperReply::Failed(failure(&error)), None),
+    };
+    let descriptors: Vec<_> = terminal.iter().map(AsFd::as_fd).collect();
+    match socket::send(socket.as_fd(), &reply, &descriptors) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn handle(request: HelperRequest) -> anyhow::Result<Made> {
+    match request {
+        HelperRequest::Create { sandbox_dir, container, tty, host_mount_namespace, pid_namespace } => {
+            create::create(&create::Arguments {
+                sandbox_dir: &sandbox_dir,
+                container: &container,
+                tty,
+                host_mount_namespace,
+                pid_namespace,
+            })
+        }
+        HelperRequest::Exec { sandbox_dir, container, pid, args, tty } => {
+            exec::exec(&sandbox_dir, &container, pid, args, tty)
+        }
+    }
+}
+
+fn failure(error: &anyhow::Error) -> Failure {
+    let kind =
+        if error.chain().any(|cause| cause.is::<Invalid>()) { FailureKind::Invalid } else { FailureKind::Oci };
+    let mut message = String::new();
+    for cause in error.chain() {
+        let text = cause.to_string();
+        // libcontainer's errors repeat their source in their own text.
+        if !message.contains(&text) {
+            if !message.is_empty() {
+                message.push_str(": ");
+            }
+            message.push_str(&text);
+        }
+    }
+    Failure { kind, message }
+}
+
+#[allow(unsafe_code, reason = "an inherited descriptor is known by number only")]
+fn inherited(number: i32) -> Option<OwnedFd> {
+    if number < 3 {
+        return None;
+    }
+    // SAFETY: the parent left this descriptor open for us and nothing else in this process knows it.
+    let socket = unsafe { OwnedFd::from_raw_fd(number) };
+    fcntl(&socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).ok()?;
+    Some(socket)
+}

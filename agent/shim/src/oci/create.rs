@@ -1,0 +1,138 @@
+//! Makes a container: mounts, resolves, hands the finished OCI spec to libcontainer.
+//!
+//! Leaves nothing behind when it fails.
+
+use std::{
+    fs,
+    os::fd::BorrowedFd,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
+use coracle_shim_protocol::{CreateSpec, layout};
+use libcontainer::{container::builder::ContainerBuilder, syscall::syscall::SyscallType};
+use nix::{
+    sys::stat::{SFlag, fstat},
+    unistd::{Uid, fchown},
+};
+use pathrs::Root;
+use serde_json::{Value, json};
+
+use super::{Made, executor::ShimExecutor, rootfs, terminal, user};
+
+pub(super) struct Arguments<'a> {
+    pub(super) sandbox_dir: &'a Path,
+    pub(super) container: &'a str,
+    pub(super) tty: bool,
+    pub(super) host_mount_namespace: i32,
+    pub(super) pid_namespace: Option<i32>,
+}
+
+pub(super) fn create(arguments: &Arguments<'_>) -> anyhow::Result<Made> {
+    let directory = arguments.sandbox_dir.join(layout::CONTAINERS).join(arguments.container);
+    let create: CreateSpec =
+        serde_json::from_slice(&fs::read(directory.join(layout::CREATE)).context("read create.json")?)?;
+    let mut guard = rootfs::MountGuard { directory: &directory, keep: false };
+    let (spec, uid) = prepare(arguments, &directory, create)?;
+    fs::write(directory.join("config.json"), serde_json::to_vec(&spec)?).context("write config.json")?;
+    give_streams(uid);
+    let made = build(arguments, &directory, uid)?;
+    guard.keep = true;
+    Ok(made)
+}
+
+/// Mounts everything and completes the spec with what only the mounted image tells.
+fn prepare(arguments: &Arguments<'_>, directory: &Path, create: CreateSpec) -> anyhow::Result<(Value, u32)> {
+    let target = directory.join(layout::ROOTFS);
+    for volume in &create.mounts {
+        rootfs::inspect_destination(&volume.destination)?;
+    }
+    let mut spec = create.spec.clone();
+    let cwd = spec["process"]["cwd"].as_str().unwrap_or("/").to_owned();
+    rootfs::inspect_working_dir(&cwd)?;
+    rootfs::mount_overlay(&create, &target)?;
+    rootfs::inspect(&target)?;
+    let root = Root::open(&target).context("open the root file system")?;
+    let user = user::resolve(&root, &create.user)?;
+    rootfs::make_directories(&root, create.volumes.iter().map(String::as_str).chain([cwd.as_str()]))?;
+    drop(root);
+
+    let mounts = directory.join(layout::MOUNTS);
+    rootfs::fetch_volumes(&create.mounts, &mounts, host_mount_namespace(arguments.host_mount_namespace))?;
+    spec["root"]["path"] = json!(target);
+    let list = spec["mounts"].as_array_mut().context("spec without mounts")?;
+    for (number, volume) in create.mounts.iter().enumerate() {
+        list.push(json!({
+            "destination": volume.destination, "type": "bind", "source": mounts.join(number.to_string()),
+            "options": volume.options,
+        }));
+    }
+    spec["process"]["user"] = json!({ "uid": user.uid, "gid": user.gid, "additionalGids": user.groups });
+    // Always set: libcontainer would look it up by getpwuid inside the container, which loads the image's own libraries.
+    let env = spec["process"]["env"].as_array_mut().context("spec without environment")?;
+    if !env.iter().any(|entry| entry.as_str().is_some_and(|entry| entry.starts_with("HOME="))) {
+        env.push(json!(format!("HOME={}", user.home)));
+    }
+    if let Some(pid) = arguments.pid_namespace {
+        let namespaces = spec["linux"]["namespaces"].as_array_mut().context("spec without namespaces")?;
+        for namespace in namespaces {
+            if namespace["type"] == "pid" {
+                namespace["path"] = json!(format!("/proc/{pid}/ns/pid"));
+            }
+        }
+    }
+    set_oom_score(&mut spec);
+    Ok((spec, user.uid))
+}
+
+/// Sets it for this process, whose children inherit it, instead of by libcontainer, which fails where the node may not
+/// lower it (no CAP_SYS_RESOURCE).
+fn set_oom_score(spec: &mut Value) {
+    let Some(process) = spec["process"].as_object_mut() else { return };
+    if let Some(score) = process.remove("oomScoreAdj").and_then(|score| score.as_i64()) {
+        let _ = fs::write("/proc/self/oom_score_adj", score.to_string());
+    }
+}
+
+fn build(arguments: &Arguments<'_>, directory: &Path, uid: u32) -> anyhow::Result<Made> {
+    let state = arguments.sandbox_dir.join(layout::OCI);
+    fs::create_dir_all(&state)?;
+    let console = arguments.tty.then(|| terminal::ConsoleSocket::bind(directory.join("tty.sock"))).transpose()?;
+    let container = ContainerBuilder::new(arguments.container.to_owned(), SyscallType::default())
+        .with_root_path(state)?
+        .with_executor(ShimExecutor)
+        .with_console_socket(console.as_ref().map(terminal::ConsoleSocket::path))
+        .validate_id()?
+        .as_init(PathBuf::from(directory))
+        .with_systemd(false)
+        .with_detach(true)
+        .as_sibling(true)
+        .build()?;
+    let terminal = console.map(|console| console.receive()).transpose()?;
+    if let Some(master) = &terminal {
+        terminal::give(master, uid)?;
+    }
+    let pid = container.pid().context("container without a process")?.as_raw();
+    Ok(Made { pid, terminal })
+}
+
+/// Lets the container's user open `/dev/stdout` and the like by name. Pipes only: `/dev/null` is everybody's.
+pub(super) fn give_streams(uid: u32) {
+    for stream in [borrow(0), borrow(1), borrow(2)] {
+        let is_pipe = fstat(stream)
+            .is_ok_and(|status| SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT == SFlag::S_IFIFO);
+        if is_pipe {
+            let _ = fchown(stream, Some(Uid::from_raw(uid)), None);
+        }
+    }
+}
+
+fn host_mount_namespace(number: i32) -> BorrowedFd<'static> {
+    borrow(number)
+}
+
+#[allow(unsafe_code, reason = "inherited descriptors are known by number only")]
+pub(super) fn borrow(number: i32) -> BorrowedFd<'static> {
+    // SAFETY: the shim leaves these open for the helper's whole life; nothing here closes them.
+    unsafe { BorrowedFd::borrow_raw(number) }
+}

@@ -1,0 +1,213 @@
+//! One more process in a running container.
+//!
+//! Not through libcontainer's tenant builder: that drops the container's seccomp filter and resolves users and paths
+//! again. Order as in runc's `setns_init_linux.go`: everything of the node is opened first, then the container's
+//! namespaces are entered by pidfd, then the process is cloned as the shim's child.
+
+use std::{
+    convert::Infallible,
+    fs,
+    io::{Read, Write},
+    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+    path::Path,
+};
+
+use anyhow::{Context, bail};
+use coracle_shim_protocol::layout;
+use libcontainer::{capabilities, syscall::syscall::create_syscall};
+use nix::{
+    errno::Errno,
+    fcntl::OFlag,
+    sched::{CloneFlags, setns},
+    sys::prctl,
+    unistd::{Gid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, getcwd, pipe2, setgroups, setsid},
+};
+use oci_spec::runtime::{Process, Spec};
+
+use super::{Made, executor, rootfs, terminal};
+
+/// Everything that the new process needs, opened before it is cloned.
+struct Plan {
+    spec: Spec,
+    args: Vec<String>,
+    env: Vec<String>,
+    cgroups: Vec<fs::File>,
+    terminal: Option<terminal::Terminal>,
+}
+
+pub(super) fn exec(sandbox_dir: &Path, container: &str, pid: i32, args: Vec<String>, tty: bool) -> anyhow::Result<Made> {
+    let config = sandbox_dir.join(layout::CONTAINERS).join(container).join("config.json");
+    let spec: Spec = serde_json::from_slice(&fs::read(config).context("read config.json")?)?;
+    let process = spec.process().as_ref().context("spec without process")?;
+    let env = process.env().clone().unwrap_or_default();
+    rootfs::inspect_working_dir(&process.cwd().to_string_lossy())?;
+    let cgroups = cgroups_of(pid)?;
+    if let Ok(score) = fs::read(format!("/proc/{pid}/oom_score_adj")) {
+        let _ = fs::write("/proc/self/oom_score_adj", score);
+    }
+    let uid = process.user().uid();
+    enter(pid)?;
+    let terminal = tty.then(terminal::open_inside).transpose()?;
+    match &terminal {
+        Some(terminal) => terminal::give_slave(&terminal.slave, uid)?,
+        None => super::create::give_streams(uid),
+    }
+    let mut plan = Plan { spec, args, env, cgroups, terminal };
+    let pid = spawn(&mut plan)?;
+    Ok(Made { pid, terminal: plan.terminal.map(|terminal| terminal.master) })
+}
+
+/// Opens `cgroup.procs` of every hierarchy the process is in.
+fn cgroups_of(pid: i32) -> anyhow::Result<Vec<fs::File>> {
+    let own = fs::read_to_string(format!("/proc/{pid}/cgroup")).context("container is not running")?;
+    let mut files = Vec::new();
+    for (mount, path) in crate::shim::cgroup::locate(&own, &fs::read_to_string("/proc/self/mountinfo")?) {
+        let procs = mount.join(path.trim_start_matches('/')).join("cgroup.procs");
+        files.push(fs::OpenOptions::new().write(true).open(&procs).with_context(|| format!("open {}", procs.display()))?);
+    }
+    Ok(files)
+}
+
+/// Enters all namespaces of the container's first process, which the shim has not reaped: the PID is its own.
+#[allow(unsafe_code, reason = "pidfd_open has no wrapper here")]
+fn enter(pid: i32) -> anyhow::Result<()> {
+    // Before anything of the container can look at this process.
+    prctl::set_dumpable(false)?;
+    // SAFETY: plain numbers in, a new descriptor out.
+    let raw = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    if raw < 0 {
+        return Err(std::io::Error::last_os_error()).context("container is not running");
+    }
+    // SAFETY: just returned by the kernel.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(i32::try_from(raw)?) };
+    let flags = CloneFlags::CLONE_NEWPID
+        | CloneFlags::CLONE_NEWNET
+        | CloneFlags::CLONE_NEWIPC
+        | CloneFlags::CLONE_NEWUTS
+        | CloneFlags::CLONE_NEWCGROUP
+        | CloneFlags::CLONE_NEWNS;
+    setns(pidfd.as_fd(), flags).context("enter the container's namespaces")
+}
+
+/// Clones the process as a sibling (the shim's child) and waits until it has executed its program.
+fn spawn(plan: &mut Plan) -> anyhow::Result<i32> {
+    let (mut failures, report) = pipe2(OFlag::O_CLOEXEC).map(|(read, write)| (fs::File::from(read), fs::File::from(write)))?;
+    let pid = clone_sibling()?;
+    if pid == 0 {
+        drop(failures);
+        let mut report = report;
+        let Err(error) = become_process(plan);
+        let _ = report.write_all(super::failure(&error).message.as_bytes());
+        #[allow(unsafe_code, reason = "no destructors in the clone")]
+        // SAFETY: ends this process at once.
+        unsafe {
+            libc::_exit(127)
+        }
+    }
+    drop(report);
+    let mut message = String::new();
+    failures.read_to_string(&mut message)?;
+    if message.is_empty() { Ok(pid) } else { bail!(message) }
+}
+
+#[allow(unsafe_code, reason = "clone with CLONE_PARENT has no wrapper")]
+fn clone_sibling() -> anyhow::Result<i32> {
+    let flags = libc::CLONE_PARENT as libc::c_ulong | libc::SIGCHLD as libc::c_ulong;
+    // SAFETY: without CLONE_VM this is fork; this process has one thread, so the copy is whole. The argument order of the
+    // raw call differs between architectures only behind the second, and all of those are zero.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+    if pid < 0 {
+        return Err(std::io::Error::last_os_error()).context("clone the process");
+    }
+    Ok(i32::try_from(pid)?)
+}
+
+fn become_process(plan: &mut Plan) -> anyhow::Result<Infallible> {
+    setsid()?;
+    if let Some(terminal) = &plan.terminal {
+        take_terminal(&terminal.slave)?;
+    }
+    for file in &mut plan.cgroups {
+        file.write_all(b"0").context("join the container's cgroup")?;
+    }
+    let process = plan.spec.process().as_ref().context("spec without process")?;
+    let seccomp = plan.spec.linux().as_ref().and_then(|linux| linux.seccomp().as_ref());
+    let confine = || match seccomp {
+        Some(profile) => libcontainer::seccomp::initialize_seccomp(profile).map(drop).context("load the seccomp filter"),
+        None => Ok(()),
+    };
+    let no_new_privileges = process.no_new_privileges().unwrap_or(false);
+    if no_new_privileges {
+        prctl::set_no_new_privs()?;
+    }
+    if let Some(umask) = process.user().umask() {
+        nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(umask));
+    }
+    // As root first, for directories that only root may enter; as the user below where root may not (NFS).
+    let entered = chdir(process.cwd());
+    set_identity(process)?;
+    close_others()?;
+    if !no_new_privileges {
+        // Needs CAP_SYS_ADMIN, which is dropped next.
+        confine()?;
+    }
+    let syscall = create_syscall();
+    capabilities::reset_effective(syscall.as_ref())?;
+    if let Some(caps) = process.capabilities() {
+        capabilities::drop_privileges(caps, syscall.as_ref())?;
+    }
+    if entered.is_err() {
+        chdir(process.cwd()).context("enter the working directory")?;
+    }
+    // Outside of the root, getcwd fails or is not absolute.
+    if !getcwd().is_ok_and(|path| path.is_absolute()) {
+        bail!("working directory is outside of the container");
+    }
+    if no_new_privileges {
+        confine()?;
+    }
+    Ok(executor::replace_process(&plan.args, &plan.env)?)
+}
+
+#[allow(unsafe_code, reason = "ioctl")]
+fn take_terminal(slave: &OwnedFd) -> anyhow::Result<()> {
+    // SAFETY: TIOCSCTTY takes no pointer.
+    if unsafe { libc::ioctl(slave.as_raw_fd(), libc::TIOCSCTTY, 0) } < 0 {
+        return Err(std::io::Error::last_os_error()).context("take the terminal");
+    }
+    dup2_stdin(slave)?;
+    dup2_stdout(slave)?;
+    dup2_stderr(slave)?;
+    Ok(())
+}
+
+/// Keeps capabilities over the change of user; they are cut to the container's afterwards.
+#[allow(unsafe_code, reason = "prctl and raw system calls for one thread")]
+fn set_identity(process: &Process) -> anyhow::Result<()> {
+    let groups: Vec<Gid> = process.user().additional_gids().iter().flatten().map(|gid| Gid::from_raw(*gid)).collect();
+    setgroups(&groups).context("set groups")?;
+    let (uid, gid) = (process.user().uid(), process.user().gid());
+    prctl::set_keepcaps(true)?;
+    // SAFETY: plain numbers.
+    let changed = unsafe {
+        libc::syscall(libc::SYS_setresgid, gid, gid, gid) == 0 && libc::syscall(libc::SYS_setresuid, uid, uid, uid) == 0
+    };
+    if !changed {
+        return Err(std::io::Error::last_os_error()).context("set user and group");
+    }
+    if uid != 0 {
+        capabilities::reset_effective(create_syscall().as_ref())?;
+    }
+    prctl::set_keepcaps(false)?;
+    Ok(())
+}
+
+/// Only 0 to 2 outlive the exec.
+#[allow(unsafe_code, reason = "close_range has no wrapper here")]
+fn close_others() -> anyhow::Result<()> {
+    // SAFETY: marks descriptors, closes none.
+    if unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) } < 0 {
+        return Err(Errno::last()).context("close descriptors");
+    }
+    Ok(())
+}

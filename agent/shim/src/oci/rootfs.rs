@@ -1,0 +1,193 @@
+//! Mounts of a container in the shim's mount namespace: overlay root and volumes. And what an image may not contain.
+//!
+//! Nothing here is visible in the node's own mount namespace; all of it goes with the shim's at the latest.
+
+use std::{
+    fs,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
+    path::{Component, Path},
+};
+
+use anyhow::{Context, bail};
+use coracle_shim_protocol::{CreateSpec, VolumeMount};
+use nix::{
+    errno::Errno,
+    fcntl::{OFlag, open},
+    mount::{MntFlags, MsFlags, mount, umount2},
+    sched::{CloneFlags, setns},
+    sys::stat::{Mode, SFlag, fstat},
+};
+use pathrs::Root;
+use rustix::mount::{MoveMountFlags, OpenTreeFlags};
+
+use super::Invalid;
+
+/// Unmounts what was mounted below a container's directory unless told to keep it.
+pub(super) struct MountGuard<'a> {
+    pub(super) directory: &'a Path,
+    pub(super) keep: bool,
+}
+
+impl Drop for MountGuard<'_> {
+    fn drop(&mut self) {
+        if !self.keep {
+            unmount_below(self.directory);
+        }
+    }
+}
+
+/// Unmounts `rootfs` and `mnt/*` of a container's directory; what is not mounted is fine.
+pub(super) fn unmount_below(directory: &Path) {
+    let volumes = fs::read_dir(directory.join(coracle_shim_protocol::layout::MOUNTS)).into_iter().flatten().flatten();
+    for path in volumes.map(|entry| entry.path()).chain([directory.join(coracle_shim_protocol::layout::ROOTFS)]) {
+        let _ = umount2(&path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW);
+    }
+}
+
+/// Mounts the image's layers and the writable one over each other at `target`.
+pub(super) fn mount_overlay(create: &CreateSpec, target: &Path) -> anyhow::Result<()> {
+    if create.layers.is_empty() {
+        return Err(Invalid("image has no layers".to_owned()).into());
+    }
+    for directory in [&create.upper, &create.work, &target.to_path_buf()] {
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(directory).with_context(|| format!("make {}", directory.display()))?;
+    }
+    // mount(2) takes one page of options: paths by descriptor are short, and free of colons and commas.
+    let by_descriptor = |path: &Path| -> anyhow::Result<OwnedFd> {
+        open(path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
+            .with_context(|| format!("open layer {}", path.display()))
+    };
+    let layers = create.layers.iter().rev().map(|layer| by_descriptor(layer)).collect::<anyhow::Result<Vec<_>>>()?;
+    let (upper, work) = (by_descriptor(&create.upper)?, by_descriptor(&create.work)?);
+    let name = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let lower = layers.iter().map(name).collect::<Vec<_>>().join(":");
+    let options = format!("lowerdir={lower},upperdir={},workdir={}", name(&upper), name(&work));
+    let flags = if create.privileged { MsFlags::empty() } else { MsFlags::MS_NODEV };
+    let attempt = |options: &str| mount(Some("overlay"), target, Some("overlay"), flags, Some(options));
+    // `volatile` spares the sync of the whole file system at unmount; the layer dies with its container anyway.
+    match attempt(&format!("{options},volatile")) {
+        Err(Errno::EINVAL) => attempt(&options),
+        outcome => outcome,
+    }
+    .with_context(|| format!("mount overlay of {} layers", layers.len()))
+}
+
+/// Refuses what libcontainer would follow out of the root, because it works by path before it pivots
+/// (CVE-2025-31133 and its kin): `/proc`, `/sys` and `/dev` must be directories or absent.
+pub(super) fn inspect(rootfs: &Path) -> anyhow::Result<()> {
+    for name in ["proc", "sys", "dev"] {
+        match fs::symlink_metadata(rootfs.join(name)) {
+            Ok(metadata) if !metadata.is_dir() => {
+                return Err(Invalid(format!("image has /{name} that is not a directory")).into());
+            }
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Refuses volumes where they would stand in for what the runtime itself makes.
+pub(super) fn inspect_destination(destination: &str) -> Result<(), Invalid> {
+    let path = Path::new(destination);
+    let clean = path.is_absolute() && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    let parts: Vec<_> = path.components().skip(1).collect();
+    let first = parts.first().map(|part| part.as_os_str().to_string_lossy().into_owned()).unwrap_or_default();
+    let taken = match (first.as_str(), parts.len()) {
+        ("", _) | ("proc", _) => true,
+        ("dev" | "sys", length) => length == 1,
+        _ => false,
+    };
+    if !clean || taken { Err(Invalid(format!("volume cannot be mounted at {destination:?}"))) } else { Ok(()) }
+}
+
+/// Makes directories inside the root, following links only inside it (CVE-2022-23648).
+pub(super) fn make_directories<'a>(root: &Root, paths: impl IntoIterator<Item = &'a str>) -> anyhow::Result<()> {
+    for path in paths {
+        let relative = path.trim_start_matches('/');
+        if relative.is_empty() || Path::new(relative).components().any(|part| part == Component::ParentDir) {
+            if relative.is_empty() {
+                continue;
+            }
+            return Err(Invalid(format!("path {path:?} leaves the root")).into());
+        }
+        root.mkdir_all(relative, &fs::Permissions::from_mode(0o755)).with_context(|| format!("make {path} in the container"))?;
+    }
+    Ok(())
+}
+
+/// Copies the volumes' mounts out of the node's mount namespace into the shim's, at `directory/0`, `directory/1`...
+///
+/// The copy is a peer of the original if that is shared: so `Bidirectional` reaches the node and volumes mounted after the
+/// sandbox was made are found, whatever the propagation of the node's mounts.
+pub(super) fn fetch_volumes(volumes: &[VolumeMount], directory: &Path, host: BorrowedFd<'_>) -> anyhow::Result<()> {
+    if volumes.is_empty() {
+        return Ok(());
+    }
+    let own = fs::File::open("/proc/self/ns/mnt")?;
+    setns(host, CloneFlags::CLONE_NEWNS).context("enter the node's mount namespace")?;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE;
+    let trees = volumes
+        .iter()
+        .map(|volume| {
+            rustix::mount::open_tree(rustix::fs::CWD, &volume.source, flags)
+                .with_context(|| format!("take volume {}", volume.source.display()))
+        })
+        .collect::<anyhow::Result<Vec<_>>>();
+    setns(own.as_fd(), CloneFlags::CLONE_NEWNS).context("come back from the node's mount namespace")?;
+    fs::create_dir_all(directory)?;
+    for (number, tree) in trees?.iter().enumerate() {
+        let target = directory.join(number.to_string());
+        let kind = SFlag::from_bits_truncate(fstat(tree)?.st_mode) & SFlag::S_IFMT;
+        if kind == SFlag::S_IFDIR {
+            fs::create_dir(&target)?;
+        } else {
+            fs::File::create(&target)?;
+        }
+        rustix::mount::move_mount(tree, "", rustix::fs::CWD, &target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+            .with_context(|| format!("attach volume {}", volumes[number].source.display()))?;
+    }
+    Ok(())
+}
+
+/// Refuses working directories that could be a descriptor of ours (CVE-2024-21626).
+pub(super) fn inspect_working_dir(path: &str) -> anyhow::Result<()> {
+    if !path.starts_with('/') {
+        return Err(Invalid(format!("working directory {path:?} must be an absolute path")).into());
+    }
+    if Path::new(path).components().any(|part| part == Component::ParentDir) || Path::new(path).starts_with("/proc") {
+        return Err(Invalid(format!("working directory {path:?} is not allowed")).into());
+    }
+    if path.contains('\0') {
+        bail!("working directory contains NUL");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volume_may_not_replace_what_the_runtime_makes() {
+        let table = [
+            ("/data", true), ("/sys/fs/bpf", true), ("/dev/kvm", true), ("/processor", true),
+            ("/", false), ("/proc", false), ("/proc/self/attr", false), ("/dev", false), ("/dev/", false), ("/sys", false),
+            ("data", false), ("/data/../proc", false), ("", false), ("//proc", false),
+        ];
+        for (destination, allowed) in table {
+            assert_eq!(inspect_destination(destination).is_ok(), allowed, "{destination:?}");
+        }
+    }
+
+    #[test]
+    fn working_dir_may_not_be_a_descriptor() {
+        let table = [("/srv", true), ("/", true), ("/proc/self/fd/7", false), ("//proc/self/fd/7", false), ("/srv/../proc", false), ("srv", false), ("", false)];
+        for (path, allowed) in table {
+            assert_eq!(inspect_working_dir(path).is_ok(), allowed, "{path:?}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Makes the sandbox's namespaces around the shim itself and pins them as files.
+//!
+//! Order matters: network, IPC and UTS first, pinned in the node's mount namespace, where the agent and CNI find them;
+//! then a mount namespace of the shim's own, in which all later mounts stay and with which they vanish.
+
+use std::{
+    fs, io,
+    os::fd::{AsRawFd, OwnedFd},
+    path::Path,
+};
+
+use coracle_shim_protocol::{Failure, FailureKind, Init, layout};
+use nix::{
+    mount::{MsFlags, mount},
+    sched::{CloneFlags, unshare},
+    sys::socket::{AddressFamily, SockFlag, SockType, socket},
+    unistd::sethostname,
+};
+
+use super::failure;
+
+/// Carries [`Init`] out. Returns the node's mount namespace.
+pub(super) fn set_up(init: &Init) -> Result<OwnedFd, Failure> {
+    let mut flags = CloneFlags::empty();
+    let mut pins = Vec::new();
+    for (wanted, flag, name) in [
+        (!init.host_network, CloneFlags::CLONE_NEWNET, "net"),
+        (!init.host_ipc, CloneFlags::CLONE_NEWIPC, "ipc"),
+        (init.hostname.is_some(), CloneFlags::CLONE_NEWUTS, "uts"),
+    ] {
+        if wanted {
+            flags |= flag;
+            pins.push(name);
+        }
+    }
+    unshare(flags).map_err(|error| broken("make namespaces", error.into()))?;
+    if let Some(hostname) = &init.hostname {
+        sethostname(hostname).map_err(|error| broken("set the hostname", error.into()))?;
+    }
+    if !init.host_network {
+        loopback_up().map_err(|error| broken("bring the loopback up", error))?;
+    }
+    for (name, value) in &init.sysctls {
+        set_sysctl(name, value)?;
+    }
+    let directory = init.sandbox_dir.join(layout::NAMESPACES);
+    fs::create_dir_all(&directory).map_err(|error| broken("make the namespaces' directory", error))?;
+    for name in pins {
+        pin(&directory, name).map_err(|error| broken("pin a namespace", error))?;
+    }
+    let host = fs::File::open("/proc/self/ns/mnt").map_err(|error| broken("open the mount namespace", error))?;
+    own_mounts(&init.sandbox_dir).map_err(|error| broken("make the mount namespace", error))?;
+    Ok(host.into())
+}
+
+fn pin(directory: &Path, name: &str) -> io::Result<()> {
+    let target = directory.join(name);
+    fs::File::create(&target)?;
+    let source = Path::new("/proc/self/ns").join(name);
+    mount(Some(&source), &target, None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
+    Ok(())
+}
+
+fn own_mounts(sandbox_dir: &Path) -> io::Result<()> {
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    // Slave: unmounts on the node arrive here too, so that nothing of the node's is held.
+    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_SLAVE, None::<&str>)?;
+    let shm = sandbox_dir.join(layout::SHM);
+    fs::create_dir_all(&shm)?;
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount(Some("shm"), &shm, Some("tmpfs"), flags, Some("mode=1777,size=65536k"))?;
+    Ok(())
+}
+
+/// `/proc/sys/net` and the IPC sysctls show the writer's own namespaces.
+fn set_sysctl(name: &str, value: &str) -> Result<(), Failure> {
+    let clean = !name.is_empty()
+        && name.split(['.', '/']).all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b)));
+    if !clean {
+        return Err(failure(FailureKind::Invalid, format!("sysctl {name:?} is not a name")));
+    }
+    let path = Path::new("/proc/sys").join(name.replace('.', "/"));
+    fs::write(&path, value).map_err(|error| failure(FailureKind::Invalid, format!("set sysctl {name}={value}: {error}")))
+}
+
+#[allow(unsafe_code, reason = "ioctl")]
+fn loopback_up() -> io::Result<()> {
+    let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    // SAFETY: all-zero is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (slot, byte) in request.ifr_name.iter_mut().zip(*b"lo") {
+        *slot = byte.cast_signed();
+    }
+    request.ifr_ifru.ifru_flags = libc::c_short::try_from(libc::IFF_UP | libc::IFF_RUNNING).expect("small flags");
+    // SAFETY: the request lives over the call, its name is terminated.
+    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+fn broken(what: &str, error: io::Error) -> Failure {
+    failure(FailureKind::Oci, format!("{what}: {error}"))
+}

@@ -1,0 +1,428 @@
+//! What the agent may ask, one method a request; and what comes of the helpers started for it.
+
+use std::{
+    fs, io,
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::fs::FileTypeExt,
+    },
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use coracle_shim_protocol as protocol;
+use coracle_shim_protocol::{
+    Call, Create, Exec, Failure, FailureKind, HelperReply, HelperRequest, Message, Reply, Request, layout,
+};
+use nix::{
+    fcntl::OFlag,
+    sys::signal::{Signal, kill},
+    unistd::{Pid, pipe2},
+};
+
+use super::{
+    cgroup,
+    container::{self, Container, State},
+    failure,
+    helper::Helper,
+    log::Log,
+    now,
+    server::{ExecProcess, Server, Shutdown},
+    streams::{Attached, Sink, Streams},
+};
+
+/// How long a shutdown waits for processes that were killed.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(10);
+
+/// Longest helper deadline.
+const MAX_HELPER_MS: u64 = 10 * 60 * 1000;
+
+/// Why a helper runs.
+pub(super) enum Purpose {
+    Create { connection: u64, call: u64, container: u64, tty: bool, stdin: bool, stdin_once: bool },
+    Exec { connection: u64, call: u64, container: u64 },
+    /// It has answered.
+    Done,
+}
+
+type Outcome = Result<Reply, Failure>;
+
+impl Server {
+    pub(super) fn call(&mut self, connection: u64, call: Call, descriptors: Vec<OwnedFd>) {
+        let id = call.id;
+        let outcome = match call.request {
+            Request::Init(_) => Err(failure(FailureKind::State, "already initialized")),
+            Request::State => Ok(Reply::State(self.state())),
+            Request::Create(create) => match self.create(connection, id, create) {
+                Ok(()) => return,
+                Err(error) => Err(error),
+            },
+            Request::Start { container } => self.start_container(&container),
+            Request::Signal { container, signal, all } => self.signal(&container, signal, all),
+            Request::Delete { container } => self.delete(&container),
+            Request::Exec(exec) => match self.exec(connection, id, exec, descriptors) {
+                Ok(()) => return,
+                Err(error) => Err(error),
+            },
+            Request::KillExec { exec } => {
+                self.kill_exec(exec);
+                Ok(Reply::Done)
+            }
+            Request::Attach { container, stdin, stdout, stderr } => {
+                self.attach(&container, [stdin, stdout, stderr], descriptors)
+            }
+            Request::Resize { container, columns, rows } => self.resize(&container, columns, rows),
+            Request::ReopenLog { container } => self.reopen_log(&container),
+            Request::Shutdown => {
+                self.begin_shutdown(connection, id);
+                return;
+            }
+        };
+        self.reply(connection, id, outcome, None);
+    }
+
+    fn reply(&mut self, connection: u64, id: u64, result: Outcome, descriptor: Option<OwnedFd>) {
+        self.send(connection, &Message::Reply { id, result }, descriptor);
+    }
+
+    fn state(&self) -> protocol::State {
+        protocol::State { pid: super::pid(), containers: self.containers.values().map(Container::record).collect() }
+    }
+
+    fn find(&self, id: &str) -> Result<u64, Failure> {
+        let found = self.containers.iter().find(|(_, container)| container.id == id);
+        found
+            .map(|(number, _)| *number)
+            .ok_or_else(|| failure(FailureKind::NotFound, format!("container {id} does not exist")))
+    }
+
+    fn get(&mut self, id: &str) -> Result<&mut Container, Failure> {
+        let number = self.find(id)?;
+        Ok(self.containers.get_mut(&number).expect("just found"))
+    }
+
+    fn create(&mut self, connection: u64, call: u64, create: Create) -> Result<(), Failure> {
+        if self.shutdown.is_some() {
+            return Err(failure(FailureKind::State, "the sandbox is shutting down"));
+        }
+        if self.find(&create.container).is_ok() {
+            return Err(failure(FailureKind::State, format!("container {} exists", create.container)));
+        }
+        let broken = |what: &str, error: io::Error| failure(FailureKind::Oci, format!("{what}: {error}"));
+        let log = Log::open(create.log_path.clone())
+            .map_err(|error| broken(&format!("open log {}", create.log_path.display()), error))?;
+        let (stdio, streams) = self.container_streams(&create).map_err(|error| broken("make pipes", error))?;
+        let number = self.number();
+        let request = HelperRequest::Create {
+            sandbox_dir: self.directory.clone(),
+            container: create.container.clone(),
+            tty: create.tty,
+            host_mount_namespace: self.host_mounts.as_raw_fd(),
+            pid_namespace: self.pid1,
+        };
+        let purpose = Purpose::Create {
+            connection,
+            call,
+            container: number,
+            tty: create.tty,
+            stdin: create.stdin,
+            stdin_once: create.stdin_once,
+        };
+        let limit = Duration::from_millis(create.timeout_ms.min(MAX_HELPER_MS));
+        let helper = Helper::spawn(self.helper.as_fd(), &request, stdio, limit, purpose)
+            .map_err(|error| broken("run the helper", error))?;
+        self.helpers.push(helper);
+        self.containers.insert(
+            number,
+            Container {
+                directory: self.directory.join(layout::CONTAINERS).join(&create.container),
+                id: create.container,
+                cgroup: create.cgroup,
+                log,
+                streams,
+                state: State::Creating,
+            },
+        );
+        Ok(())
+    }
+
+    fn container_streams(&self, create: &Create) -> io::Result<([Stdio; 3], Streams)> {
+        if create.tty {
+            // The terminal's master comes with the helper's reply.
+            return Ok(([Stdio::null(), Stdio::null(), Stdio::null()], Streams::default()));
+        }
+        let (out_read, out_write) = pipe2(OFlag::O_CLOEXEC)?;
+        let (err_read, err_write) = pipe2(OFlag::O_CLOEXEC)?;
+        let (stdin, feed) = if create.stdin {
+            let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
+            (Stdio::from(read), Some(write))
+        } else {
+            (Stdio::null(), None)
+        };
+        let streams = Streams::new(feed, create.stdin_once, [Some(out_read), Some(err_read)])?;
+        Ok(([stdin, Stdio::from(out_write), Stdio::from(err_write)], streams))
+    }
+
+    /// A helper has answered or ended.
+    pub(super) fn helper_ready(&mut self, index: usize) {
+        if matches!(self.helpers[index].purpose, Purpose::Done) {
+            return;
+        }
+        let (reply, terminal) = match self.helpers[index].reply() {
+            Ok(answer) => answer,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && !self.helpers[index].reaped => return,
+            Err(_) => {
+                let ended = failure(FailureKind::Oci, "the helper ended without an answer (see the container's log)");
+                (HelperReply::Failed(ended), None)
+            }
+        };
+        let outcome = match reply {
+            HelperReply::Made { pid } => Ok((pid, terminal)),
+            HelperReply::Failed(error) => Err(error),
+        };
+        self.helper_done(index, outcome);
+    }
+
+    /// A helper's time is up.
+    pub(super) fn helper_late(&mut self, index: usize) {
+        if matches!(self.helpers[index].purpose, Purpose::Done) {
+            return;
+        }
+        self.helpers[index].kill();
+        self.helper_done(index, Err(failure(FailureKind::Timeout, "the helper took too long")));
+    }
+
+    fn helper_done(&mut self, index: usize, outcome: Result<(i32, Option<OwnedFd>), Failure>) {
+        match std::mem::replace(&mut self.helpers[index].purpose, Purpose::Done) {
+            Purpose::Create { connection, call, container, tty, stdin, stdin_once } => {
+                let outcome = outcome.and_then(|(pid, terminal)| {
+                    self.created(container, pid, tty.then_some(terminal).flatten(), stdin, stdin_once)
+                });
+                if outcome.is_err()
+                    && let Some(failed) = self.containers.remove(&container)
+                {
+                    failed.purge(&self.oci);
+                }
+                let pid = outcome.as_ref().ok().copied();
+                self.reply(connection, call, outcome.map(|pid| Reply::Created { pid }), None);
+                pid.into_iter().for_each(|pid| self.claim_stray(pid));
+            }
+            Purpose::Exec { connection, call, container } => match outcome {
+                Ok((pid, terminal)) => {
+                    let exec = self.number();
+                    self.execs.insert(exec, ExecProcess { pid, container, connection });
+                    let wanted = self.connections.contains_key(&connection);
+                    self.reply(connection, call, Ok(Reply::Executing { exec, pid }), terminal);
+                    if !wanted {
+                        self.kill_exec(exec);
+                    }
+                    self.claim_stray(pid);
+                }
+                Err(error) => self.reply(connection, call, Err(error), None),
+            },
+            Purpose::Done => {}
+        }
+    }
+
+    fn created(
+        &mut self,
+        number: u64,
+        pid: i32,
+        terminal: Option<OwnedFd>,
+        stdin: bool,
+        stdin_once: bool,
+    ) -> Result<i32, Failure> {
+        let Some(container) = self.containers.get_mut(&number) else {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            return Err(failure(FailureKind::NotFound, "container was deleted while it was made"));
+        };
+        // First: from here on it is killed if anything below fails.
+        container.state = State::Created { pid };
+        if let Some(master) = terminal {
+            let feed = stdin.then(|| master.try_clone()).transpose();
+            container.streams = feed
+                .and_then(|feed| Streams::new(feed, stdin_once, [Some(master), None]))
+                .map_err(|error| failure(FailureKind::Oci, format!("take the terminal: {error}")))?;
+        }
+        Ok(pid)
+    }
+
+    fn start_container(&mut self, id: &str) -> Outcome {
+        let oci = self.oci.clone();
+        let container = self.get(id)?;
+        match container.start(&oci, now()) {
+            Ok(started_at) => Ok(Reply::Started { started_at }),
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                Err(failure(FailureKind::State, error.to_string()))
+            }
+            Err(error) => Err(failure(FailureKind::Oci, format!("start container: {error}"))),
+        }
+    }
+
+    fn signal(&mut self, id: &str, signal: i32, all: bool) -> Outcome {
+        let signal = Signal::try_from(signal)
+            .map_err(|_| failure(FailureKind::Invalid, format!("{signal} is not a signal")))?;
+        self.get(id)?.signal(signal, all).map_err(|error| failure(FailureKind::Oci, format!("signal: {error}")))?;
+        Ok(Reply::Done)
+    }
+
+    fn delete(&mut self, id: &str) -> Outcome {
+        let number = match self.find(id) {
+            Ok(number) => number,
+            Err(_) => return Ok(Reply::Done),
+        };
+        if !matches!(self.containers[&number].state, State::Exited(_)) {
+            return Err(failure(FailureKind::State, format!("container {id} has not exited")));
+        }
+        if let Some(container) = self.containers.remove(&number) {
+            container.purge(&self.oci);
+        }
+        Ok(Reply::Done)
+    }
+
+    fn exec(&mut self, connection: u64, call: u64, exec: Exec, mut descriptors: Vec<OwnedFd>) -> Result<(), Failure> {
+        let number = self.find(&exec.container)?;
+        let State::Running { pid, .. } = self.containers[&number].state else {
+            return Err(failure(FailureKind::State, format!("container {} is not running", exec.container)));
+        };
+        if exec.args.is_empty() {
+            return Err(failure(FailureKind::Invalid, "no command specified"));
+        }
+        let stdio = if exec.tty {
+            [Stdio::null(), Stdio::null(), Stdio::null()]
+        } else {
+            let (Some(stderr), Some(stdout), Some(stdin)) = (descriptors.pop(), descriptors.pop(), descriptors.pop()) else {
+                return Err(failure(FailureKind::Invalid, "exec without streams"));
+            };
+            [Stdio::from(stdin), Stdio::from(stdout), Stdio::from(stderr)]
+        };
+        let request = HelperRequest::Exec {
+            sandbox_dir: self.directory.clone(),
+            container: exec.container,
+            pid,
+            args: exec.args,
+            tty: exec.tty,
+        };
+        let limit = Duration::from_millis(exec.timeout_ms.min(MAX_HELPER_MS));
+        let purpose = Purpose::Exec { connection, call, container: number };
+        let helper = Helper::spawn(self.helper.as_fd(), &request, stdio, limit, purpose)
+            .map_err(|error| failure(FailureKind::Oci, format!("run the helper: {error}")))?;
+        self.helpers.push(helper);
+        Ok(())
+    }
+
+    /// Kills an exec'ed process with all descendants and everything in its session, even if it has ended itself.
+    pub(super) fn kill_exec(&mut self, exec: u64) {
+        let (pid, container, ended) = match self.execs.get(&exec) {
+            Some(process) => (process.pid, process.container, false),
+            None => match self.ended_execs.iter().find(|(id, ..)| *id == exec) {
+                Some((_, pid, container)) => (*pid, *container, true),
+                None => return,
+            },
+        };
+        // Only the container's own processes: the PID of an ended command may be somebody else's by now.
+        let Some(container) = self.containers.get(&container) else { return };
+        kill_tree(pid, ended, &cgroup::processes_of(&container.cgroup));
+    }
+
+    fn attach(&mut self, id: &str, wanted: [bool; 3], descriptors: Vec<OwnedFd>) -> Outcome {
+        let container = self.get(id)?;
+        if container.pid().is_none() {
+            return Err(failure(FailureKind::State, format!("container {id} is not running")));
+        }
+        let mut descriptors = descriptors.into_iter();
+        let mut next = |wanted: bool| if wanted { descriptors.next() } else { None };
+        let [stdin, stdout, stderr] = wanted;
+        let input = next(stdin);
+        let outputs = [next(stdout).map(Sink::new), next(stderr).map(Sink::new)];
+        container
+            .streams
+            .attach(Attached { input, outputs })
+            .map_err(|error| failure(FailureKind::Oci, format!("attach: {error}")))?;
+        Ok(Reply::Done)
+    }
+
+    #[allow(unsafe_code, reason = "ioctl")]
+    fn resize(&mut self, id: &str, columns: u16, rows: u16) -> Outcome {
+        let container = self.get(id)?;
+        let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        if let Some(terminal) = container.streams.terminal() {
+            // SAFETY: TIOCSWINSZ reads one winsize.
+            unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
+        }
+        Ok(Reply::Done)
+    }
+
+    fn reopen_log(&mut self, id: &str) -> Outcome {
+        let container = self.get(id)?;
+        if container.pid().is_some() {
+            container.log.reopen().map_err(|error| failure(FailureKind::Oci, format!("reopen log: {error}")))?;
+        }
+        Ok(Reply::Done)
+    }
+
+    fn begin_shutdown(&mut self, connection: u64, call: u64) {
+        self.shutdown = Some(Shutdown { connection, call, deadline: Instant::now() + SHUTDOWN_LIMIT });
+        for index in 0..self.helpers.len() {
+            self.helper_late(index);
+        }
+        for container in self.containers.values() {
+            let _ = container.signal(Signal::SIGKILL, true);
+        }
+        if let Some(pid) = self.pid1 {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+
+    /// True when everything is down and the shim may end.
+    pub(super) fn finish_shutdown(&mut self) -> bool {
+        let Some(shutdown) = &self.shutdown else { return false };
+        let (connection, call, deadline) = (shutdown.connection, shutdown.call, shutdown.deadline);
+        let down = self.containers.values().all(|container| matches!(container.state, State::Exited(_)));
+        if !down && Instant::now() < deadline {
+            return false;
+        }
+        for container in self.containers.values() {
+            container::purge(&container.directory, &container.cgroup, &self.oci.join(&container.id));
+        }
+        let socket = self.directory.join(layout::SOCKET);
+        if fs::symlink_metadata(&socket).is_ok_and(|metadata| metadata.file_type().is_socket()) {
+            let _ = fs::remove_file(&socket);
+        }
+        self.reply(connection, call, Ok(Reply::Done), None);
+        true
+    }
+}
+
+/// Descendants are found by parent and by session among the container's processes.
+fn kill_tree(root: i32, root_ended: bool, members: &[i32]) {
+    let mut doomed = std::collections::BTreeSet::new();
+    if !root_ended {
+        doomed.insert(root);
+    }
+    let relations: Vec<_> =
+        members.iter().filter_map(|pid| parent_and_session(*pid).map(|(parent, session)| (*pid, parent, session))).collect();
+    loop {
+        let before = doomed.len();
+        for (pid, parent, session) in &relations {
+            if doomed.contains(parent) || *session == root {
+                doomed.insert(*pid);
+            }
+        }
+        if doomed.len() == before {
+            break;
+        }
+    }
+    for pid in &doomed {
+        let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
+    }
+}
+
+fn parent_and_session(pid: i32) -> Option<(i32, i32)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may contain anything; the fields after it are numbers.
+    let mut fields = text[text.rfind(')')? + 1..].split_whitespace();
+    let parent = fields.nth(1)?.parse().ok()?;
+    let session = fields.nth(1)?.parse().ok()?;
+    Some((parent, session))
+}
