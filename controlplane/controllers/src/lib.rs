@@ -2,7 +2,18 @@
 
 #![forbid(unsafe_code)]
 
+mod cache;
 mod config;
+mod context;
+mod controller;
+mod deployment;
+mod event_recorder;
+mod expectations;
+mod informer;
+mod owner;
+mod pod_state;
+mod replicaset;
+mod work_queue;
 
 use kube::Client;
 use tokio_util::sync::CancellationToken;

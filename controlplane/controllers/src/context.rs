@@ -1,0 +1,51 @@
+//! What every controller gets: the way to the API, the settings and the event recorder.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+
+use crate::config::ControllersConfig;
+use crate::event_recorder::EventRecorder;
+
+/// Handed to each controller's constructor.
+#[derive(Clone)]
+pub(crate) struct Context {
+    pub(crate) client: Client,
+    pub(crate) config: Arc<ControllersConfig>,
+    pub(crate) recorder: EventRecorder,
+}
+
+/// How long one call to the API server may take.
+pub(crate) const CALL_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Whether a failed call says that the object does not exist.
+pub(crate) fn is_not_found(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+/// Whether a failed create says that the name is taken.
+pub(crate) fn is_already_exists(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.reason == "AlreadyExists")
+}
+
+/// Whether a failed write says that another was quicker.
+pub(crate) fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409 && status.reason != "AlreadyExists")
+}
+
+/// Whether a failed create says that its namespace is going away.
+pub(crate) fn is_namespace_terminating(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    status.code == 403
+        && (status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == "NamespaceTerminating")
+            || status.message.contains("because it is being terminated"))
+}
+
+/// The server's words, without the client's wrapping.
+pub(crate) fn message_of(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,119 @@
+//! Runs a controller's queue: several workers, one reconcile a key, failures back into the queue.
+//!
+//! A reconcile that fails, hangs or panics costs its own key a back-off and nothing else.
+
+use std::fmt::Display;
+use std::future::Future;
+use std::hash::Hash;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, warn};
+
+use crate::work_queue::WorkQueue;
+
+/// Longest time one reconcile may take.
+const RECONCILE_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Why a reconcile failed. The queue tries again in every case.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReconcileError {
+    /// A call to the API server.
+    #[error("{call}")]
+    Api {
+        call: &'static str,
+        #[source]
+        source: kube::Error,
+    },
+    /// An object that cannot be written as JSON.
+    #[error("encoding {what}")]
+    Encode {
+        what: &'static str,
+        #[source]
+        source: serde_json::Error,
+    },
+    /// Something is not there yet; said in full by the text.
+    #[error("{0}")]
+    NotYet(String),
+}
+
+/// Names the call that a [`kube::Error`] came from.
+pub(crate) trait CallContext<T> {
+    fn during(self, call: &'static str) -> Result<T, ReconcileError>;
+}
+
+impl<T> CallContext<T> for Result<T, kube::Error> {
+    fn during(self, call: &'static str) -> Result<T, ReconcileError> {
+        self.map_err(|source| ReconcileError::Api { call, source })
+    }
+}
+
+impl ReconcileError {
+    /// Whether another writer was quicker: expected now and then, and not worth a warning.
+    fn is_conflict(&self) -> bool {
+        matches!(self, Self::Api { source: kube::Error::Api(status), .. } if status.code == 409)
+    }
+}
+
+/// `Some(delay)` asks for another run although nothing failed.
+pub(crate) type Outcome = Result<Option<Duration>, ReconcileError>;
+
+/// Works `queue` off with `workers` tasks until `shutdown`.
+pub(crate) async fn run<K, F, Fut>(name: &'static str, queue: Arc<WorkQueue<K>>, workers: usize, shutdown: CancellationToken, reconcile: F)
+where
+    K: Clone + Eq + Hash + Display + Send + Sync + 'static,
+    F: Fn(K) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Outcome> + Send + 'static,
+{
+    let mut tasks = JoinSet::new();
+    for _ in 0..workers {
+        let (queue, reconcile) = (queue.clone(), reconcile.clone());
+        tasks.spawn(async move {
+            while let Some(key) = queue.next().await {
+                work(name, &queue, key, &reconcile).await;
+            }
+        });
+    }
+    shutdown.cancelled().await;
+    queue.close();
+    // Workers that are amid a call are cut off: every action is repeatable.
+    tasks.shutdown().await;
+}
+
+async fn work<K, F, Fut>(name: &'static str, queue: &WorkQueue<K>, key: K, reconcile: &F)
+where
+    K: Clone + Eq + Hash + Display,
+    F: Fn(K) -> Fut,
+    Fut: Future<Output = Outcome>,
+{
+    let run = AssertUnwindSafe(reconcile(key.clone())).catch_unwind();
+    match tokio::time::timeout(RECONCILE_DEADLINE, run).await {
+        Ok(Ok(Ok(again))) => {
+            queue.forget(&key);
+            if let Some(delay) = again {
+                queue.add_after(key.clone(), delay);
+            }
+        }
+        Ok(Ok(Err(failure))) => {
+            if failure.is_conflict() {
+                debug!(controller = name, %key, error = &failure as &dyn std::error::Error, "conflict, trying again");
+            } else {
+                warn!(controller = name, %key, error = &failure as &dyn std::error::Error, "reconcile failed, trying again");
+            }
+            queue.add_rate_limited(key.clone());
+        }
+        Ok(Err(_panic)) => {
+            error!(controller = name, %key, "reconcile panicked, trying again");
+            queue.add_rate_limited(key.clone());
+        }
+        Err(_elapsed) => {
+            warn!(controller = name, %key, "reconcile took too long, trying again");
+            queue.add_rate_limited(key.clone());
+        }
+    }
+    queue.done(&key);
+}

@@ -1,0 +1,296 @@
+//! Rolls a Deployment's template out: one ReplicaSet a revision, moved towards each other step by step.
+//!
+//! Watches Deployments, ReplicaSets and, for Recreate, Pods; writes ReplicaSets and Deployment status. Pods are the
+//! business of [`crate::replicaset`]. What to do is decided by [`plan`], here it is only done.
+//!
+//! Source: `pkg/controller/deployment/` at v1.37.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::SelectorExt;
+use kube::{Api, Client};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::cache::{Cache, Change, Key};
+use crate::context::{Context, is_already_exists, is_namespace_terminating, is_not_found, message_of};
+use crate::controller::{self, CallContext, Outcome, ReconcileError};
+use crate::event_recorder::{EventRecorder, EventType};
+use crate::informer::Informer;
+use crate::owner::{adopt_patch, claim, controller_of, controller_reference, is_controlled_by, release_patch, selector_of};
+use crate::work_queue::WorkQueue;
+
+mod hash;
+mod plan;
+mod replica_set;
+mod rollout;
+mod status;
+mod strategy;
+#[cfg(test)]
+mod tests;
+
+use plan::{Input, Plan};
+use replica_set::Draft;
+
+/// Deployments worked on at once.
+const WORKERS: usize = 8;
+const COMPONENT: &str = "deployment-controller";
+
+/// The controller; all its state is in caches and its queue.
+pub(crate) struct DeploymentController {
+    client: Client,
+    recorder: EventRecorder,
+    deployments: Arc<Cache<Deployment>>,
+    replica_sets: Arc<Cache<ReplicaSet>>,
+    pods: Arc<Cache<Pod>>,
+    queue: Arc<WorkQueue<Key>>,
+}
+
+impl DeploymentController {
+    /// Registers with the informers; nothing happens before [`DeploymentController::run`].
+    pub(crate) fn new(
+        context: &Context,
+        deployments: &mut Informer<Deployment>,
+        replica_sets: &mut Informer<ReplicaSet>,
+        pods: &mut Informer<Pod>,
+    ) -> Arc<Self> {
+        let this = Arc::new(Self {
+            client: context.client.clone(),
+            recorder: context.recorder.clone(),
+            deployments: deployments.cache(),
+            replica_sets: replica_sets.cache(),
+            pods: pods.cache(),
+            queue: Arc::new(WorkQueue::new()),
+        });
+        let controller = this.clone();
+        deployments.on_change(move |change| controller.queue.add(Key::of(change.latest().as_ref())));
+        let controller = this.clone();
+        replica_sets.on_change(move |change| controller.replica_set_changed(change));
+        let controller = this.clone();
+        pods.on_change(move |change| controller.pod_changed(change));
+        this
+    }
+
+    /// Reconciles until `shutdown`.
+    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
+        let queue = self.queue.clone();
+        controller::run("deployment", queue, WORKERS, shutdown, move |key| {
+            let this = self.clone();
+            async move { this.reconcile(key).await }
+        })
+        .await;
+    }
+
+    fn replica_set_changed(&self, change: &Change<'_, ReplicaSet>) {
+        if let Change::Updated { old, .. } = change
+            && let Some(owner) = owner_key(old)
+        {
+            self.queue.add(owner);
+        }
+        let rs = change.latest();
+        match owner_key(rs) {
+            Some(owner) => self.queue.add(owner),
+            None => self.wake_possible_owners(rs),
+        }
+    }
+
+    /// An orphan may be adopted by any Deployment that selects it.
+    fn wake_possible_owners(&self, rs: &ReplicaSet) {
+        let Some(labels) = rs.metadata.labels.as_ref().filter(|labels| !labels.is_empty()) else { return };
+        if controller_of(&rs.metadata).is_some() {
+            return;
+        }
+        let namespace = rs.metadata.namespace.as_deref().unwrap_or_default();
+        let selecting = self.deployments.in_namespace(namespace, |deployment| {
+            selector_of(&deployment.spec.selector).is_some_and(|selector| selector.matches(labels))
+        });
+        for deployment in selecting {
+            self.queue.add(Key::of(deployment.as_ref()));
+        }
+    }
+
+    /// A Recreate waits for the last old pod to go; everything else about pods shows in ReplicaSet status.
+    fn pod_changed(&self, change: &Change<'_, Pod>) {
+        let gone = match change {
+            Change::Deleted(pod) => pod,
+            Change::Updated { old, new } if crate::pod_state::is_finished(new) && !crate::pod_state::is_finished(old) => new,
+            _ => return,
+        };
+        let namespace = gone.metadata.namespace.as_deref().unwrap_or_default();
+        let Some(owner) = controller_of(&gone.metadata) else { return };
+        let Some(rs) = self.replica_sets.get(&Key::new(namespace, owner.name.clone())) else { return };
+        let Some(key) = owner_key(&rs) else { return };
+        if self.deployments.get(&key).is_some_and(|deployment| !strategy::is_rolling(&deployment)) {
+            self.queue.add(key);
+        }
+    }
+
+    async fn reconcile(&self, key: Key) -> Outcome {
+        let Some(deployment) = self.deployments.get(&key) else { return Ok(None) };
+        let Some(replica_sets) = self.claim_replica_sets(&deployment).await? else { return Ok(None) };
+        let pods = if strategy::is_rolling(&deployment) { Vec::new() } else { self.pods_of(&key, &replica_sets) };
+        let input = Input { deployment: &deployment, replica_sets: &replica_sets, pods: &pods, now: Timestamp::now() };
+        let plan = plan::plan(&input);
+        self.act(&deployment, plan).await
+    }
+
+    async fn act(&self, deployment: &Deployment, plan: Plan) -> Outcome {
+        let api: Api<ReplicaSet> = Api::namespaced(self.client.clone(), namespace_of(deployment));
+        if let Some(draft) = &plan.create
+            && !self.create(deployment, &api, draft).await?
+        {
+            return Ok(None);
+        }
+        for draft in &plan.update {
+            // The version in the object guards against a change that the cache has not seen.
+            api.replace(draft.name(), &PostParams::default(), &draft.rs).await.during("scale ReplicaSet")?;
+            self.record_scaling(deployment, draft);
+        }
+        for draft in &plan.delete {
+            let same = Preconditions { uid: draft.rs.metadata.uid.clone(), resource_version: None };
+            match api.delete(draft.name(), &DeleteParams::background().preconditions(same)).await {
+                Err(error) if !is_not_found(&error) => return Err(error).during("delete old ReplicaSet"),
+                _ => {}
+            }
+        }
+        let mut current = None;
+        if let Some(revision) = plan.revision {
+            current = Some(self.write_revision(deployment, &revision).await?);
+        }
+        self.write_status(current.as_ref().unwrap_or(deployment), plan.status).await?;
+        Ok(plan.again)
+    }
+
+    /// Creates the new ReplicaSet; `false` if there is nothing more to do now.
+    async fn create(&self, deployment: &Deployment, api: &Api<ReplicaSet>, draft: &Draft) -> Result<bool, ReconcileError> {
+        match api.create(&PostParams::default(), &draft.rs).await {
+            Ok(_) => {
+                self.record_scaling(deployment, draft);
+                Ok(true)
+            }
+            Err(error) if is_already_exists(&error) => {
+                let existing = api.get(draft.name()).await.during("get ReplicaSet")?;
+                let uid = deployment.metadata.uid.as_deref().unwrap_or_default();
+                let template = existing.spec.template.clone().unwrap_or_default();
+                if is_controlled_by(&existing.metadata, uid) && hash::same_template(&template, &draft.template()) {
+                    // The cache lags behind an earlier create; its event brings us back here.
+                    return Ok(false);
+                }
+                let mut status = deployment.status.clone().unwrap_or_default();
+                status.collision_count = Some(status.collision_count.unwrap_or(0) + 1);
+                self.write_status(deployment, status).await?;
+                Ok(false)
+            }
+            Err(error) if is_namespace_terminating(&error) => Ok(false),
+            Err(error) => {
+                let message = format!("Failed to create new replica set {:?}: {}", draft.name(), message_of(&error));
+                let status = plan::status_after_failed_create(deployment, Timestamp::now(), message.clone());
+                self.recorder.record(COMPONENT, deployment, EventType::Warning, "ReplicaSetCreateError", message);
+                self.write_status(deployment, status).await?;
+                Err(error).during("create ReplicaSet")
+            }
+        }
+    }
+
+    fn record_scaling(&self, deployment: &Deployment, draft: &Draft) {
+        let (from, to) = (draft.from, draft.replicas());
+        if from == to {
+            return;
+        }
+        let direction = if to > from { "up" } else { "down" };
+        let message = format!("Scaled {direction} replica set {} from {from} to {to}", draft.name());
+        self.recorder.record(COMPONENT, deployment, EventType::Normal, "ScalingReplicaSet", message);
+    }
+
+    /// The ReplicaSets of `deployment`, after adopting and releasing. `None` for a selector that selects everything.
+    async fn claim_replica_sets(&self, deployment: &Deployment) -> Result<Option<Vec<Arc<ReplicaSet>>>, ReconcileError> {
+        let Some(selector) = selector_of(&deployment.spec.selector) else {
+            let message = "This deployment is selecting all pods. A non-empty selector is required.".to_owned();
+            self.recorder.record(COMPONENT, deployment, EventType::Warning, "SelectingAll", message);
+            return Ok(None);
+        };
+        let uid = deployment.metadata.uid.as_deref().unwrap_or_default();
+        let candidates = self.replica_sets.in_namespace(namespace_of(deployment), |rs| {
+            controller_of(&rs.metadata).is_none_or(|owner| owner.uid == uid)
+        });
+        let claimed = claim(&deployment.metadata, &selector, candidates);
+        if !claimed.adopt.is_empty() && !self.still_exists(deployment).await? {
+            return Err(ReconcileError::NotYet("the cached Deployment is gone, nothing is adopted".into()));
+        }
+        let api: Api<ReplicaSet> = Api::namespaced(self.client.clone(), namespace_of(deployment));
+        let mut mine = claimed.owned;
+        let reference = controller_reference(deployment);
+        for rs in claimed.adopt {
+            let patch = Patch::Merge(adopt_patch(&rs.metadata, &reference));
+            let name = rs.metadata.name.as_deref().unwrap_or_default();
+            mine.push(Arc::new(api.patch(name, &PatchParams::default(), &patch).await.during("adopt ReplicaSet")?));
+        }
+        for rs in claimed.release {
+            let patch = Patch::Merge(release_patch(&rs.metadata, uid));
+            let name = rs.metadata.name.as_deref().unwrap_or_default();
+            match api.patch(name, &PatchParams::default(), &patch).await {
+                Err(error) if !is_not_found(&error) => return Err(error).during("release ReplicaSet"),
+                _ => {}
+            }
+        }
+        Ok(Some(mine))
+    }
+
+    /// Asks the server itself: a cached owner may be gone, and its namesake must not adopt in its name.
+    async fn still_exists(&self, deployment: &Deployment) -> Result<bool, ReconcileError> {
+        let api: Api<Deployment> = Api::namespaced(self.client.clone(), namespace_of(deployment));
+        let live = api.get_metadata_opt(name_of(deployment)).await.during("get Deployment")?;
+        Ok(live.is_some_and(|live| {
+            live.metadata.uid == deployment.metadata.uid && live.metadata.deletion_timestamp.is_none()
+        }))
+    }
+
+    fn pods_of(&self, key: &Key, replica_sets: &[Arc<ReplicaSet>]) -> Vec<Arc<Pod>> {
+        let uids: Vec<&str> = replica_sets.iter().filter_map(|rs| rs.metadata.uid.as_deref()).collect();
+        self.pods.in_namespace(&key.namespace, |pod| {
+            controller_of(&pod.metadata).is_some_and(|owner| uids.contains(&owner.uid.as_str()))
+        })
+    }
+
+    async fn write_revision(&self, deployment: &Deployment, revision: &str) -> Result<Deployment, ReconcileError> {
+        let api: Api<Deployment> = Api::namespaced(self.client.clone(), namespace_of(deployment));
+        let patch = json!({"metadata": {
+            "uid": deployment.metadata.uid,
+            "resourceVersion": deployment.metadata.resource_version,
+            "annotations": {replica_set::REVISION: revision},
+        }});
+        let patch = Patch::Merge(patch);
+        api.patch(name_of(deployment), &PatchParams::default(), &patch).await.during("annotate Deployment")
+    }
+
+    async fn write_status(&self, deployment: &Deployment, status: DeploymentStatus) -> Result<(), ReconcileError> {
+        if !status::differs(deployment.status.as_ref(), &status) {
+            return Ok(());
+        }
+        let api: Api<Deployment> = Api::namespaced(self.client.clone(), namespace_of(deployment));
+        let wanted = Deployment { status: Some(status), ..deployment.clone() };
+        match api.replace_status(name_of(deployment), &PostParams::default(), &wanted).await {
+            Err(error) if !is_not_found(&error) => Err(error).during("update Deployment status"),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn name_of(deployment: &Deployment) -> &str {
+    deployment.metadata.name.as_deref().unwrap_or_default()
+}
+
+fn namespace_of(deployment: &Deployment) -> &str {
+    deployment.metadata.namespace.as_deref().unwrap_or_default()
+}
+
+/// The Deployment that controls `rs`.
+fn owner_key(rs: &ReplicaSet) -> Option<Key> {
+    let owner = controller_of(&rs.metadata)?;
+    (owner.kind == "Deployment" && owner.api_version.starts_with("apps/"))
+        .then(|| Key::new(rs.metadata.namespace.clone().unwrap_or_default(), owner.name.clone()))
+}

@@ -1,0 +1,107 @@
+//! One watch a kind, shared by all controllers: keeps a [`Cache`] current and tells handlers what changed.
+//!
+//! Handlers run on the informer's task, in the order of events, and must be quick: they add keys to queues.
+//! Informers only read. `managedFields` are dropped before anything is kept, and each kind may drop more.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use kube::runtime::watcher::{self, watcher};
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use crate::cache::{Cache, Change, Writer};
+
+/// First and longest pause between attempts to watch.
+const RETRY_FIRST: Duration = Duration::from_millis(50);
+const RETRY_CAP: Duration = Duration::from_secs(10);
+
+type Handler<K> = Box<dyn Fn(&Change<'_, K>) + Send + Sync>;
+
+/// A watch to be: register handlers, then [`Informer::run`] it.
+pub(crate) struct Informer<K: 'static> {
+    api: Api<K>,
+    config: watcher::Config,
+    trim: fn(&mut K),
+    cache: Arc<Cache<K>>,
+    handlers: Vec<Handler<K>>,
+    synced: watch::Sender<bool>,
+}
+
+impl<K> Informer<K>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+{
+    /// `trim` drops what no controller reads.
+    pub(crate) fn new(api: Api<K>, config: watcher::Config, trim: fn(&mut K)) -> Self {
+        let config = config.streaming_lists();
+        Self { api, config, trim, cache: Arc::new(Cache::new()), handlers: Vec::new(), synced: watch::Sender::new(false) }
+    }
+
+    pub(crate) fn cache(&self) -> Arc<Cache<K>> {
+        self.cache.clone()
+    }
+
+    /// Becomes true once the first list is in the cache and its handlers have run.
+    pub(crate) fn synced(&self) -> watch::Receiver<bool> {
+        self.synced.subscribe()
+    }
+
+    pub(crate) fn on_change(&mut self, handler: impl Fn(&Change<'_, K>) + Send + Sync + 'static) {
+        self.handlers.push(Box::new(handler));
+    }
+
+    /// Watches until `shutdown`, over any number of failures of the server.
+    pub(crate) async fn run(self, shutdown: CancellationToken) {
+        let Self { api, mut config, trim, cache, handlers, synced } = self;
+        let mut pause = RETRY_FIRST;
+        let mut writer = Writer::new();
+        'session: loop {
+            let mut events = std::pin::pin!(watcher(api.clone(), config.clone()));
+            loop {
+                let event = tokio::select! {
+                    () = shutdown.cancelled() => return,
+                    event = events.next() => event,
+                };
+                match event {
+                    Some(Ok(event)) => {
+                        pause = RETRY_FIRST;
+                        let listed = matches!(event, watcher::Event::InitDone);
+                        let event = event.modify(|object| {
+                            object.meta_mut().managed_fields = None;
+                            trim(object);
+                        });
+                        writer.apply(&cache, event, |change| handlers.iter().for_each(|handler| handler(&change)));
+                        if listed {
+                            synced.send_replace(true);
+                        }
+                    }
+                    Some(Err(error)) => {
+                        warn!(kind = %K::kind(&()), error = &error as &dyn std::error::Error, "watch failed, trying again");
+                        tokio::select! {
+                            () = shutdown.cancelled() => return,
+                            () = tokio::time::sleep(pause) => {}
+                        }
+                        pause = (pause * 2).min(RETRY_CAP);
+                        if refuses_streaming(&error) {
+                            debug!(kind = %K::kind(&()), "no streaming lists, listing instead");
+                            config.initial_list_strategy = watcher::InitialListStrategy::ListWatch;
+                            continue 'session;
+                        }
+                    }
+                    None => continue 'session,
+                }
+            }
+        }
+    }
+}
+
+/// Whether the server does not know `sendInitialEvents`.
+fn refuses_streaming(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 422 || status.code == 400)
+}

@@ -1,0 +1,82 @@
+//! What controllers ask about a Pod. Pure.
+//!
+//! Source: `pkg/api/v1/pod/util.go` and `pkg/controller/controller_utils.go` at v1.37.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use k8s_openapi::jiff::Timestamp;
+
+/// `status.phase`, or empty.
+pub(crate) fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+/// `spec.nodeName`, or empty.
+pub(crate) fn node_name(pod: &Pod) -> &str {
+    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
+}
+
+/// Whether all its containers have ended for good.
+pub(crate) fn is_finished(pod: &Pod) -> bool {
+    matches!(phase(pod), "Succeeded" | "Failed")
+}
+
+pub(crate) fn is_terminating(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some()
+}
+
+/// Neither finished nor being deleted: it counts as a replica.
+pub(crate) fn is_active(pod: &Pod) -> bool {
+    !is_finished(pod) && !is_terminating(pod)
+}
+
+pub(crate) fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
+    pod.status.as_ref()?.conditions.iter().flatten().find(|condition| condition.type_ == kind)
+}
+
+pub(crate) fn is_ready(pod: &Pod) -> bool {
+    condition(pod, "Ready").is_some_and(|ready| ready.status == "True")
+}
+
+/// Since when the pod is ready.
+pub(crate) fn ready_since(pod: &Pod) -> Option<Timestamp> {
+    let ready = condition(pod, "Ready").filter(|ready| ready.status == "True")?;
+    ready.last_transition_time.as_ref().map(|time| time.0)
+}
+
+/// How long until a ready pod counts as available: zero if it does already, `None` if it is not ready.
+pub(crate) fn until_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> Option<Duration> {
+    if !is_ready(pod) {
+        return None;
+    }
+    if min_ready_seconds <= 0 {
+        return Some(Duration::ZERO);
+    }
+    let available_at = ready_since(pod)?.checked_add(Duration::from_secs(min_ready_seconds.unsigned_abs().into())).ok()?;
+    Some(Duration::try_from(available_at.duration_since(now)).unwrap_or(Duration::ZERO))
+}
+
+/// Drops what no controller reads from a cached pod: container details, volumes, annotations that only kubectl reads.
+pub(crate) fn trim(pod: &mut Pod) {
+    if let Some(annotations) = &mut pod.metadata.annotations {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+    let Some(spec) = &mut pod.spec else { return };
+    spec.volumes = None;
+    spec.affinity = None;
+    spec.security_context = None;
+    spec.dns_config = None;
+    spec.topology_spread_constraints = None;
+    spec.ephemeral_containers = None;
+    for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
+        // Named ports, and what makes an init container a sidecar, are all that is looked at.
+        *container = k8s_openapi::api::core::v1::Container {
+            name: std::mem::take(&mut container.name),
+            ports: container.ports.take(),
+            restart_policy: container.restart_policy.take(),
+            ..Default::default()
+        };
+    }
+    spec.containers.shrink_to_fit();
+}

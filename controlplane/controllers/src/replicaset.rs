@@ -1,0 +1,331 @@
+//! Keeps as many pods running as a ReplicaSet says.
+//!
+//! Watches ReplicaSets and Pods, creates and deletes Pods, adopts orphans, writes ReplicaSet status. It does not roll
+//! out anything: that is [`crate::deployment`].
+//!
+//! Source: `pkg/controller/replicaset/replica_set.go` at v1.37.
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetStatus};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::SelectorExt;
+use kube::{Api, Client};
+use tokio_util::sync::CancellationToken;
+
+use crate::cache::{Cache, Change, Key};
+use crate::context::{Context, is_namespace_terminating, is_not_found, message_of};
+use crate::controller::{self, CallContext, Outcome, ReconcileError};
+use crate::event_recorder::{EventRecorder, EventType};
+use crate::expectations::Expectations;
+use crate::informer::Informer;
+use crate::owner::{adopt_patch, claim, controller_of, controller_reference, release_patch, selector_of};
+use crate::pod_state;
+use crate::work_queue::WorkQueue;
+
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use plan::{ManageFailure, ScalePlan};
+
+/// ReplicaSets worked on at once.
+const WORKERS: usize = 8;
+const COMPONENT: &str = "replicaset-controller";
+
+/// The controller; all its state is in caches, its queue and its expectations.
+pub(crate) struct ReplicaSetController {
+    client: Client,
+    recorder: EventRecorder,
+    replica_sets: Arc<Cache<ReplicaSet>>,
+    pods: Arc<Cache<Pod>>,
+    queue: Arc<WorkQueue<Key>>,
+    expectations: Arc<Expectations>,
+}
+
+impl ReplicaSetController {
+    /// Registers with the informers; nothing happens before [`ReplicaSetController::run`].
+    pub(crate) fn new(context: &Context, replica_sets: &mut Informer<ReplicaSet>, pods: &mut Informer<Pod>) -> Arc<Self> {
+        let this = Arc::new(Self {
+            client: context.client.clone(),
+            recorder: context.recorder.clone(),
+            replica_sets: replica_sets.cache(),
+            pods: pods.cache(),
+            queue: Arc::new(WorkQueue::new()),
+            expectations: Arc::default(),
+        });
+        let controller = this.clone();
+        replica_sets.on_change(move |change| controller.replica_set_changed(change));
+        let controller = this.clone();
+        pods.on_change(move |change| controller.pod_changed(change));
+        this
+    }
+
+    /// Reconciles until `shutdown`.
+    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
+        let queue = self.queue.clone();
+        controller::run("replicaset", queue, WORKERS, shutdown, move |key| {
+            let this = self.clone();
+            async move { this.reconcile(key).await }
+        })
+        .await;
+    }
+
+    fn replica_set_changed(&self, change: &Change<'_, ReplicaSet>) {
+        let key = Key::of(change.latest().as_ref());
+        if matches!(change, Change::Deleted(_)) {
+            self.expectations.forget(&key);
+        }
+        self.queue.add(key);
+    }
+
+    fn pod_changed(&self, change: &Change<'_, Pod>) {
+        match change {
+            Change::Added(pod) if pod_state::is_terminating(pod) => self.deletion_seen(pod),
+            Change::Added(pod) => match owner_key(pod) {
+                Some(owner) => {
+                    self.expectations.creation_observed(&owner);
+                    self.queue.add(owner);
+                }
+                None => self.wake_possible_owners(pod),
+            },
+            Change::Updated { old, new } => self.pod_updated(old, new),
+            Change::Deleted(pod) => self.deletion_seen(pod),
+        }
+    }
+
+    fn pod_updated(&self, old: &Pod, new: &Pod) {
+        if pod_state::is_terminating(new) && !pod_state::is_terminating(old) {
+            return self.deletion_seen(new);
+        }
+        let (before, after) = (owner_key(old), owner_key(new));
+        let owner_changed = before != after;
+        if owner_changed && let Some(owner) = before {
+            self.queue.add(owner);
+        }
+        match after {
+            Some(owner) => self.queue.add(owner),
+            None if owner_changed || old.metadata.labels != new.metadata.labels => self.wake_possible_owners(new),
+            None => {}
+        }
+    }
+
+    fn deletion_seen(&self, pod: &Pod) {
+        if let Some(owner) = owner_key(pod) {
+            self.expectations.deletion_observed(&owner, pod.metadata.uid.as_deref().unwrap_or_default());
+            self.queue.add(owner);
+        }
+    }
+
+    /// An orphan may be adopted by any ReplicaSet that selects it.
+    fn wake_possible_owners(&self, pod: &Pod) {
+        let Some(labels) = pod.metadata.labels.as_ref().filter(|labels| !labels.is_empty()) else { return };
+        if controller_of(&pod.metadata).is_some() {
+            return;
+        }
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let selecting = self.replica_sets.in_namespace(namespace, |rs| {
+            selector_of(&rs.spec.selector).is_some_and(|selector| selector.matches(labels))
+        });
+        for rs in selecting {
+            self.queue.add(Key::of(rs.as_ref()));
+        }
+    }
+
+    async fn reconcile(&self, key: Key) -> Outcome {
+        let Some(rs) = self.replica_sets.get(&key) else {
+            self.expectations.forget(&key);
+            return Ok(None);
+        };
+        // Asked before the pods are read: what is seen later than this is in the list or comes with a new event.
+        let settled = self.expectations.satisfied(&key);
+        let pods = self.claim_pods(&rs).await?;
+        let (active, others): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| pod_state::is_active(pod));
+        let terminating = others.iter().filter(|pod| pod_state::is_terminating(pod) && !pod_state::is_finished(pod)).count();
+
+        let failure = match settled && rs.metadata.deletion_timestamp.is_none() {
+            true => self.manage(&key, &rs, &active).await.err(),
+            false => None,
+        };
+        let (status, again) = plan::plan_status(&rs, &active, terminating, failure.as_ref(), Timestamp::now());
+        self.write_status(&rs, status).await?;
+        match failure {
+            Some(failure) => Err(ReconcileError::NotYet(failure.message)),
+            None => Ok(again),
+        }
+    }
+
+    /// The pods that belong to `rs`, after adopting and releasing.
+    async fn claim_pods(&self, rs: &ReplicaSet) -> Result<Vec<Arc<Pod>>, ReconcileError> {
+        let Some(selector) = selector_of(&rs.spec.selector) else { return Ok(Vec::new()) };
+        let uid = rs.metadata.uid.as_deref().unwrap_or_default();
+        let namespace = rs.metadata.namespace.as_deref().unwrap_or_default();
+        let candidates = self.pods.in_namespace(namespace, |pod| {
+            controller_of(&pod.metadata).map_or(!pod_state::is_finished(pod), |owner| owner.uid == uid)
+        });
+        let claimed = claim(&rs.metadata, &selector, candidates);
+        let mut mine = claimed.owned;
+        if claimed.adopt.is_empty() && claimed.release.is_empty() {
+            return Ok(mine);
+        }
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        if !claimed.adopt.is_empty() && !self.still_exists(rs).await? {
+            return Err(ReconcileError::NotYet("the cached ReplicaSet is gone, nothing is adopted".into()));
+        }
+        let reference = controller_reference(rs);
+        for pod in claimed.adopt {
+            let patch = Patch::Merge(adopt_patch(&pod.metadata, &reference));
+            if ignore_missing(api.patch(name_of(&pod), &PatchParams::default(), &patch).await).during("adopt pod")?.is_some() {
+                mine.push(pod);
+            }
+        }
+        for pod in claimed.release {
+            let patch = Patch::Merge(release_patch(&pod.metadata, uid));
+            ignore_missing(api.patch(name_of(&pod), &PatchParams::default(), &patch).await).during("release pod")?;
+        }
+        Ok(mine)
+    }
+
+    /// Asks the server itself: a cached owner may be gone, and its namesake must not adopt in its name.
+    async fn still_exists(&self, rs: &ReplicaSet) -> Result<bool, ReconcileError> {
+        let api: Api<ReplicaSet> = Api::namespaced(self.client.clone(), rs.metadata.namespace.as_deref().unwrap_or_default());
+        let live = api.get_metadata_opt(rs.metadata.name.as_deref().unwrap_or_default()).await.during("get ReplicaSet")?;
+        Ok(live.is_some_and(|live| live.metadata.uid == rs.metadata.uid && live.metadata.deletion_timestamp.is_none()))
+    }
+
+    async fn manage(&self, key: &Key, rs: &ReplicaSet, active: &[Arc<Pod>]) -> Result<(), ManageFailure> {
+        let replicas = rs.spec.replicas.unwrap_or(1);
+        let related = if active.len() > usize::try_from(replicas).unwrap_or(0) { self.related_pods(rs) } else { Vec::new() };
+        match plan::plan_scale(replicas, active, &related, Timestamp::now()) {
+            ScalePlan::Nothing => Ok(()),
+            ScalePlan::Create(missing) => self.create_pods(key, rs, missing).await,
+            ScalePlan::Delete(surplus) => self.delete_pods(key, rs, surplus).await,
+        }
+    }
+
+    async fn create_pods(&self, key: &Key, rs: &ReplicaSet, missing: usize) -> Result<(), ManageFailure> {
+        let template = rs.spec.template.clone().unwrap_or_default();
+        let pod = plan::pod_from_template(rs, &template);
+        self.expectations.expect(key, missing, Default::default());
+        let mut failed = None;
+        let mut sent = 0;
+        for batch in plan::slow_start_batches(missing) {
+            let results = join_all((0..batch).map(|_| self.create_pod(key, rs, &pod))).await;
+            sent += batch;
+            failed = results.into_iter().find_map(Result::err);
+            if failed.is_some() {
+                break;
+            }
+        }
+        for _ in sent..missing {
+            self.expectations.creation_observed(key);
+        }
+        match failed {
+            Some(error) if !is_namespace_terminating(&error) => {
+                Err(ManageFailure { reason: "FailedCreate", message: message_of(&error) })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn create_pod(&self, key: &Key, rs: &ReplicaSet, pod: &Pod) -> Result<(), kube::Error> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+        match api.create(&PostParams::default(), pod).await {
+            Ok(created) => {
+                let message = format!("Created pod: {}", name_of(&created));
+                self.recorder.record(COMPONENT, rs, EventType::Normal, "SuccessfulCreate", message);
+                Ok(())
+            }
+            Err(error) => {
+                self.expectations.creation_observed(key);
+                if !is_namespace_terminating(&error) {
+                    let message = format!("Error creating: {}", message_of(&error));
+                    self.recorder.record(COMPONENT, rs, EventType::Warning, "FailedCreate", message);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn delete_pods(&self, key: &Key, rs: &ReplicaSet, surplus: Vec<Arc<Pod>>) -> Result<(), ManageFailure> {
+        let uids = surplus.iter().map(|pod| pod.metadata.uid.clone().unwrap_or_default()).collect();
+        self.expectations.expect(key, 0, uids);
+        let results = join_all(surplus.iter().map(|pod| self.delete_pod(key, rs, pod))).await;
+        match results.into_iter().find_map(Result::err) {
+            Some(error) => Err(ManageFailure { reason: "FailedDelete", message: message_of(&error) }),
+            None => Ok(()),
+        }
+    }
+
+    async fn delete_pod(&self, key: &Key, rs: &ReplicaSet, pod: &Pod) -> Result<(), kube::Error> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+        let same = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
+        match api.delete(name_of(pod), &DeleteParams::background().preconditions(same)).await {
+            Ok(_) => {
+                let message = format!("Deleted pod: {}", name_of(pod));
+                self.recorder.record(COMPONENT, rs, EventType::Normal, "SuccessfulDelete", message);
+                Ok(())
+            }
+            Err(error) => {
+                self.expectations.deletion_observed(key, pod.metadata.uid.as_deref().unwrap_or_default());
+                if is_not_found(&error) {
+                    return Ok(());
+                }
+                let message = format!("Error deleting: {}", message_of(&error));
+                self.recorder.record(COMPONENT, rs, EventType::Warning, "FailedDelete", message);
+                Err(error)
+            }
+        }
+    }
+
+    /// Active pods of all ReplicaSets that have the same controller as `rs`.
+    fn related_pods(&self, rs: &ReplicaSet) -> Vec<Arc<Pod>> {
+        let namespace = rs.metadata.namespace.as_deref().unwrap_or_default();
+        let controller = controller_of(&rs.metadata).map(|owner| owner.uid.as_str());
+        let siblings: Vec<String> = match controller {
+            None => vec![rs.metadata.uid.clone().unwrap_or_default()],
+            Some(uid) => {
+                let same = self.replica_sets.in_namespace(namespace, |other| crate::owner::is_controlled_by(&other.metadata, uid));
+                same.iter().filter_map(|other| other.metadata.uid.clone()).collect()
+            }
+        };
+        self.pods.in_namespace(namespace, |pod| {
+            pod_state::is_active(pod) && controller_of(&pod.metadata).is_some_and(|owner| siblings.contains(&owner.uid))
+        })
+    }
+
+    async fn write_status(&self, rs: &ReplicaSet, status: ReplicaSetStatus) -> Result<(), ReconcileError> {
+        if !plan::status_differs(rs.status.as_ref(), &status) {
+            return Ok(());
+        }
+        let api: Api<ReplicaSet> = Api::namespaced(self.client.clone(), rs.metadata.namespace.as_deref().unwrap_or_default());
+        let wanted = ReplicaSet { status: Some(status), ..rs.clone() };
+        let name = rs.metadata.name.as_deref().unwrap_or_default();
+        ignore_missing(api.replace_status(name, &PostParams::default(), &wanted).await).during("update ReplicaSet status")?;
+        Ok(())
+    }
+}
+
+fn name_of(pod: &Pod) -> &str {
+    pod.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// The ReplicaSet that controls `pod`.
+fn owner_key(pod: &Pod) -> Option<Key> {
+    let owner: &OwnerReference = controller_of(&pod.metadata)?;
+    (owner.kind == "ReplicaSet" && owner.api_version.starts_with("apps/"))
+        .then(|| Key::new(pod.metadata.namespace.clone().unwrap_or_default(), owner.name.clone()))
+}
+
+/// An object that is gone needs no change.
+fn ignore_missing<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if is_not_found(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,266 @@
+//! The queue between change events and a controller: keys in, one reconcile per key at a time.
+//!
+//! A key added while it waits is kept once; a key added while it is being worked on runs again afterwards. Failed
+//! keys come back after a back-off that doubles up to a cap; keys can be added for later. The queue owns no task
+//! and does no I/O.
+//!
+//! Bound: a key is held at most once, so the length is at most the number of live objects of the kind.
+//!
+//! Source: `k8s.io/client-go/util/workqueue` at v1.37.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::hash::Hash;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// First delay after a failure.
+const BACKOFF_BASE: Duration = Duration::from_millis(5);
+/// Longest delay after repeated failures.
+const BACKOFF_CAP: Duration = Duration::from_secs(60);
+
+/// A deduplicating queue with delays.
+#[derive(Debug)]
+pub(crate) struct WorkQueue<K> {
+    state: Mutex<State<K>>,
+    wake: Notify,
+}
+
+#[derive(Debug)]
+struct State<K> {
+    ready: VecDeque<K>,
+    /// Keys in `ready`, and keys to run again once their present run ends.
+    dirty: HashSet<K>,
+    processing: HashSet<K>,
+    /// By due time; the number keeps equal times apart.
+    delayed: BTreeMap<(Instant, u64), K>,
+    due: HashMap<K, (Instant, u64)>,
+    failures: HashMap<K, u32>,
+    sequence: u64,
+    closed: bool,
+}
+
+impl<K: Clone + Eq + Hash> WorkQueue<K> {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: Mutex::new(State {
+                ready: VecDeque::new(),
+                dirty: HashSet::new(),
+                processing: HashSet::new(),
+                delayed: BTreeMap::new(),
+                due: HashMap::new(),
+                failures: HashMap::new(),
+                sequence: 0,
+                closed: false,
+            }),
+            wake: Notify::new(),
+        }
+    }
+
+    /// Asks for one run of `key`, as soon as a worker is free.
+    pub(crate) fn add(&self, key: K) {
+        if self.state.lock().add(key) {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Asks for a run of `key` once `delay` has passed. An earlier wish for the same key stands.
+    pub(crate) fn add_after(&self, key: K, delay: Duration) {
+        if delay.is_zero() {
+            return self.add(key);
+        }
+        let mut state = self.state.lock();
+        let at = Instant::now() + delay;
+        if let Some(&(earlier, _)) = state.due.get(&key)
+            && earlier <= at
+        {
+            return;
+        }
+        if let Some(slot) = state.due.remove(&key) {
+            state.delayed.remove(&slot);
+        }
+        state.sequence += 1;
+        let slot = (at, state.sequence);
+        state.due.insert(key.clone(), slot);
+        state.delayed.insert(slot, key);
+        drop(state);
+        // A worker that sleeps until a later time has to look again.
+        self.wake.notify_one();
+    }
+
+    /// Asks for another run after a failure: 5 ms at first, doubling up to a minute.
+    pub(crate) fn add_rate_limited(&self, key: K) {
+        let delay = {
+            let mut state = self.state.lock();
+            let failures = state.failures.entry(key.clone()).or_insert(0);
+            let delay = BACKOFF_BASE.saturating_mul(1 << (*failures).min(20)).min(BACKOFF_CAP);
+            *failures += 1;
+            delay
+        };
+        self.add_after(key, delay);
+    }
+
+    /// Forgets the failures of `key`.
+    pub(crate) fn forget(&self, key: &K) {
+        self.state.lock().failures.remove(key);
+    }
+
+    /// The next key to work on, or `None` once the queue is closed. The caller ends with [`WorkQueue::done`].
+    /// Cancel-safe: a key is taken only by the poll that returns it.
+    pub(crate) async fn next(&self) -> Option<K> {
+        loop {
+            // Registered before the look, so that a wake in between is not lost.
+            let woken = self.wake.notified();
+            let next_due = {
+                let mut state = self.state.lock();
+                if state.closed {
+                    self.wake.notify_one();
+                    return None;
+                }
+                state.ripen(Instant::now());
+                if let Some(key) = state.take() {
+                    if !state.ready.is_empty() {
+                        self.wake.notify_one();
+                    }
+                    return Some(key);
+                }
+                state.delayed.keys().next().map(|(at, _)| *at)
+            };
+            match next_due {
+                Some(at) => tokio::select! {
+                    () = woken => {}
+                    () = tokio::time::sleep_until(at) => {}
+                },
+                None => woken.await,
+            }
+        }
+    }
+
+    /// Ends the run of `key`; it runs again at once if it was added meanwhile.
+    pub(crate) fn done(&self, key: &K) {
+        let mut state = self.state.lock();
+        state.processing.remove(key);
+        if state.dirty.contains(key) {
+            state.ready.push_back(key.clone());
+            drop(state);
+            self.wake.notify_one();
+        }
+    }
+
+    /// Ends the queue: workers get `None`.
+    pub(crate) fn close(&self) {
+        self.state.lock().closed = true;
+        self.wake.notify_one();
+    }
+}
+
+impl<K: Clone + Eq + Hash> State<K> {
+    /// Whether a worker has something new to do.
+    fn add(&mut self, key: K) -> bool {
+        if !self.dirty.insert(key.clone()) || self.processing.contains(&key) {
+            return false;
+        }
+        self.ready.push_back(key);
+        true
+    }
+
+    fn ripen(&mut self, now: Instant) {
+        while let Some((&slot, _)) = self.delayed.iter().next()
+            && slot.0 <= now
+        {
+            if let Some(key) = self.delayed.remove(&slot) {
+                self.due.remove(&key);
+                self.add(key);
+            }
+        }
+    }
+
+    fn take(&mut self) -> Option<K> {
+        let key = self.ready.pop_front()?;
+        self.dirty.remove(&key);
+        self.processing.insert(key.clone());
+        Some(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn next_now(queue: &WorkQueue<&'static str>) -> Option<&'static str> {
+        tokio::time::timeout(Duration::from_millis(1), queue.next()).await.ok().flatten()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn key_added_twice_is_handed_out_once() {
+        let queue = WorkQueue::new();
+        queue.add("a");
+        queue.add("a");
+        assert_eq!(next_now(&queue).await, Some("a"));
+        queue.done(&"a");
+        assert_eq!(next_now(&queue).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn key_added_during_its_run_runs_again_after_it() {
+        let queue = WorkQueue::new();
+        queue.add("a");
+        assert_eq!(next_now(&queue).await, Some("a"));
+        queue.add("a");
+        assert_eq!(next_now(&queue).await, None, "not beside itself");
+        queue.done(&"a");
+        assert_eq!(next_now(&queue).await, Some("a"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn delayed_key_comes_at_its_time_and_the_earliest_wish_wins() {
+        let queue = WorkQueue::new();
+        queue.add_after("a", Duration::from_secs(10));
+        queue.add_after("a", Duration::from_secs(5));
+        queue.add_after("a", Duration::from_secs(20));
+        let start = Instant::now();
+        assert_eq!(queue.next().await, Some("a"));
+        assert_eq!(start.elapsed().as_secs(), 5);
+        queue.done(&"a");
+        assert_eq!(next_now(&queue).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn back_off_doubles_up_to_its_cap_and_starts_over_when_forgotten() {
+        let queue = WorkQueue::new();
+        let mut delays = Vec::new();
+        for _ in 0..20 {
+            let start = Instant::now();
+            queue.add_rate_limited("a");
+            queue.next().await;
+            queue.done(&"a");
+            delays.push(start.elapsed());
+        }
+        assert!(delays[0] < Duration::from_millis(10), "{:?}", delays[0]);
+        assert!(delays[3] > delays[1]);
+        assert_eq!(delays[19].as_secs(), BACKOFF_CAP.as_secs());
+        queue.forget(&"a");
+        let start = Instant::now();
+        queue.add_rate_limited("a");
+        queue.next().await;
+        assert!(start.elapsed() < Duration::from_millis(10));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn closed_queue_ends_every_worker() {
+        let queue = std::sync::Arc::new(WorkQueue::<&str>::new());
+        let waiting: Vec<_> = (0..3)
+            .map(|_| {
+                let queue = queue.clone();
+                tokio::spawn(async move { queue.next().await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        queue.close();
+        for worker in waiting {
+            assert_eq!(worker.await.unwrap(), None);
+        }
+    }
+}
