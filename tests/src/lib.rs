@@ -1,1 +1,68 @@
-//! See the crate map in ARCHITECTURE.md.
+//! The harness of the end-to-end tests: clusters in network namespaces without an uplink.
+//!
+//! | module | makes |
+//! |---|---|
+//! | [`site`] | a directory, a set of namespaces joined by a bridge, a cgroup: one test's own ground |
+//! | [`process`] | child processes inside a namespace, ended by PID |
+//! | [`cluster`] | a server and nodes, or one `coracle up` |
+//! | [`kubectl`] | the real kubectl on such a cluster |
+//! | [`registry`] | Debian's docker-registry with the test images |
+//! | [`wait`] | conditions with deadlines |
+//! | [`residue`] | what a node may have left behind |
+//!
+//! Everything made here goes away when its owner is dropped, also when a test fails.
+
+pub mod cluster;
+pub mod kubectl;
+pub mod process;
+pub mod registry;
+pub mod residue;
+pub mod site;
+pub mod wait;
+
+use std::path::PathBuf;
+
+/// The workspace's root.
+pub fn workspace() -> PathBuf {
+    let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    manifest.parent().expect("tests/ lies in the workspace").to_owned()
+}
+
+/// Whether this test can run: it needs root. With `REQUIRE_ROOT=1` its absence is a failure, not a skip.
+pub fn is_root_or_skip() -> bool {
+    if nix::unistd::geteuid().is_root() {
+        return true;
+    }
+    let required = std::env::var_os("REQUIRE_ROOT").is_some_and(|value| !value.is_empty());
+    assert!(!required, "REQUIRE_ROOT is set, but this test does not run as root");
+    eprintln!("SKIPPED: needs root");
+    false
+}
+
+fn target_dir() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
+}
+
+/// A binary of the workspace; `CORACLE_BIN_DIR` names another build.
+pub fn binary(name: &str) -> PathBuf {
+    let dir = std::env::var_os("CORACLE_BIN_DIR").map_or_else(|| target_dir().join("debug"), PathBuf::from);
+    let path = dir.join(name);
+    assert!(path.exists(), "{} is missing: `make test` builds it", path.display());
+    path
+}
+
+/// A tool that `make deps` installs, such as kubectl.
+pub fn tool(name: &str) -> PathBuf {
+    let dir = std::env::var_os("CORACLE_TOOLS").map_or_else(|| target_dir().join("tools"), PathBuf::from);
+    let path = dir.join(name);
+    assert!(path.exists(), "{} is missing: `make deps` installs it", path.display());
+    path
+}
+
+/// An image archive that `make images` builds: `nginx` or `busybox`.
+pub fn image_archive(name: &str) -> PathBuf {
+    let dir = std::env::var_os("CORACLE_IMAGES").map_or_else(|| target_dir().join("images"), PathBuf::from);
+    let path = dir.join(format!("{name}.tar"));
+    assert!(path.exists(), "{} is missing: `make images` builds it", path.display());
+    path
+}

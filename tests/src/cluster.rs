@@ -1,0 +1,219 @@
+//! Clusters of the real binaries.
+
+use std::{path::PathBuf, process::Command, time::Duration};
+
+use nix::unistd::Pid;
+
+use crate::{
+    binary, image_archive,
+    kubectl::Kubectl,
+    process::{Process, succeed},
+    registry::Registry,
+    residue,
+    site::Site,
+    wait,
+};
+
+/// How long a debug build may take to be ready on a busy machine.
+const START_DEADLINE: Duration = Duration::from_secs(60);
+
+/// A node: its host, its directories, its agent.
+#[derive(Debug)]
+pub struct Node {
+    /// The host's name, and the node's.
+    pub name: String,
+    /// The host's address.
+    pub address: String,
+    /// The last number of the address: names the port on the hub.
+    pub last: u8,
+    /// The running agent (or `coracle up`).
+    pub agent: Option<Process>,
+    args: Vec<String>,
+}
+
+/// A cluster; everything of it goes when this is dropped.
+#[derive(Debug)]
+pub struct Cluster {
+    /// Nodes with their agents. The first is the server's own with `up`.
+    pub nodes: Vec<Node>,
+    /// The control plane, when it has a process of its own.
+    pub server: Option<Process>,
+    /// Where the nodes of a multi-node cluster pull from.
+    pub registry: Option<Registry>,
+    /// Where the control plane runs.
+    pub server_host: String,
+    server_args: Vec<String>,
+    /// The ground. Dropped last.
+    pub site: Site,
+}
+
+impl Cluster {
+    /// `coracle up` on one host, with the test images imported.
+    pub fn up(extra: &[&str]) -> Self {
+        let mut site = Site::new();
+        let address = site.add_host("n1", 1);
+        let mut args = vec!["up".to_owned(), "--bind".to_owned(), format!("{address}:6443")];
+        args.extend(node_args(&site, "n1", &address));
+        args.extend(extra.iter().map(|arg| (*arg).to_owned()));
+        let node = Node { name: "n1".to_owned(), address, last: 1, agent: None, args };
+        let mut cluster =
+            Self { nodes: vec![node], server: None, registry: None, server_host: "n1".to_owned(), server_args: Vec::new(), site };
+        cluster.import("n1");
+        cluster.start_agent(0);
+        cluster.wait_ready(1);
+        cluster
+    }
+
+    /// A server and `count` nodes that join by token and pull through `registries`, all on hosts of their own.
+    pub fn server_and_nodes(count: u8, server_extra: &[&str]) -> Self {
+        let mut site = Site::new();
+        let address = site.add_host("server", 1);
+        let data = site.subdir("server-data");
+        let mut server_args: Vec<String> =
+            ["server", "--bind", &format!("{address}:6443"), "--data-dir", &data.to_string_lossy()]
+                .map(str::to_owned)
+                .to_vec();
+        server_args.extend(server_extra.iter().map(|arg| (*arg).to_owned()));
+        let mut cluster =
+            Self { nodes: Vec::new(), server: None, registry: None, server_host: "server".to_owned(), server_args, site };
+        cluster.start_server();
+        cluster.registry = Some(Registry::start(&cluster.site, "server", &address));
+        let token = cluster.token();
+        for k in 1..=count {
+            let name = format!("n{k}");
+            let address = cluster.site.add_host(&name, k + 1);
+            let mut args = ["agent", "--server", "https://198.18.0.1:6443", "--token", &token].map(str::to_owned).to_vec();
+            args.extend(node_args(&cluster.site, &name, &address));
+            let registries = crate::workspace().join("examples/registries.yaml");
+            args.extend(["--registries".to_owned(), registries.to_string_lossy().into_owned()]);
+            cluster.nodes.push(Node { name, address, last: k + 1, agent: None, args });
+            cluster.start_agent(cluster.nodes.len() - 1);
+        }
+        cluster.wait_ready(usize::from(count));
+        cluster
+    }
+
+    /// A join token, made by the real command.
+    pub fn token(&self) -> String {
+        let data = self.site.subdir("server-data");
+        let mut command = self.site.command(&self.server_host, binary("coracle"));
+        succeed(command.args(["token", "create", "--data-dir"]).arg(data)).trim().to_owned()
+    }
+
+    /// Starts the server process (again).
+    pub fn start_server(&mut self) {
+        let mut command = self.site.command(&self.server_host, binary("coracle"));
+        command.args(&self.server_args);
+        self.server = Some(Process::start(command, &self.site.dir().join("server.log")));
+        self.wait_api();
+    }
+
+    /// Starts the agent of a node (again).
+    pub fn start_agent(&mut self, index: usize) {
+        let node = &self.nodes[index];
+        let mut command = self.site.command(&node.name, binary("coracle"));
+        command.args(&node.args);
+        let log = self.site.dir().join(format!("{}.log", node.name));
+        self.nodes[index].agent = Some(Process::start(command, &log));
+    }
+
+    fn wait_api(&self) {
+        let kubectl = self.kubectl();
+        wait::until("the API server is ready", START_DEADLINE, || {
+            let outcome = kubectl.run("get --raw /readyz");
+            if outcome.stdout == "ok" { Ok(()) } else { Err(outcome) }
+        });
+    }
+
+    /// Waits until `count` nodes are Ready.
+    pub fn wait_ready(&self, count: usize) {
+        self.wait_api();
+        let kubectl = self.kubectl();
+        wait::until("nodes are Ready", START_DEADLINE, || {
+            let ready = self.ready_nodes(&kubectl);
+            if ready.len() == count { Ok(()) } else { Err(ready) }
+        });
+    }
+
+    /// Names of the nodes that are Ready.
+    pub fn ready_nodes(&self, kubectl: &Kubectl) -> Vec<String> {
+        let outcome = kubectl.run("get nodes --no-headers");
+        let rows = outcome.stdout.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        rows.filter(|row| row.get(1) == Some(&"Ready")).map(|row| row[0].to_owned()).collect()
+    }
+
+    /// kubectl on the server's host.
+    pub fn kubectl(&self) -> Kubectl {
+        let dir = if self.server_args.is_empty() { "n1-data" } else { "server-data" };
+        Kubectl::new(&self.site, &self.server_host, self.site.dir().join(dir).join("admin.kubeconfig"))
+    }
+
+    /// Imports the test images on a host.
+    pub fn import(&self, host: &str) {
+        for image in ["nginx", "busybox"] {
+            let data = self.site.subdir(&format!("{host}-data"));
+            let mut command = Command::new(binary("coracle"));
+            succeed(command.args(["image", "import", "--data-dir"]).arg(data).arg(image_archive(image)));
+        }
+    }
+
+    /// The node on which a pod runs.
+    pub fn node(&self, name: &str) -> &Node {
+        self.nodes.iter().find(|node| node.name == name).unwrap_or_else(|| panic!("there is no node {name}"))
+    }
+
+    /// PID of a node's agent.
+    pub fn agent_pid(&self, index: usize) -> Pid {
+        self.nodes[index].agent.as_ref().expect("the agent runs").pid()
+    }
+
+    /// Ends a node in order, resets it, and says what is left of it.
+    pub fn reset_node(&mut self, index: usize) -> Vec<String> {
+        if let Some(mut agent) = self.nodes[index].agent.take() {
+            agent.stop();
+        }
+        let name = self.nodes[index].name.clone();
+        let output = crate::process::run(&mut self.reset_command(&name));
+        let mut left = residue::find(&self.site, &name);
+        if !output.status.success() {
+            left.push(format!("coracle reset: {}", String::from_utf8_lossy(&output.stderr)));
+        }
+        left
+    }
+
+    fn reset_command(&self, name: &str) -> Command {
+        let mut command = self.site.command(name, binary("coracle"));
+        command.arg("reset").args(dirs(&self.site, name));
+        command.args(["--node-name", name, "--cgroup-root", &self.site.cgroup(name)]);
+        command
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for index in 0..self.nodes.len() {
+            let left = self.reset_node(index);
+            if !left.is_empty() {
+                eprintln!("left on {} after reset:\n{}", self.nodes[index].name, left.join("\n"));
+            }
+        }
+    }
+}
+
+fn dirs(site: &Site, host: &str) -> Vec<String> {
+    let path = |name: String| -> String { PathBuf::from(site.subdir(&name)).to_string_lossy().into_owned() };
+    vec![
+        "--data-dir".to_owned(),
+        path(format!("{host}-data")),
+        "--run-dir".to_owned(),
+        path(format!("{host}-run")),
+    ]
+}
+
+fn node_args(site: &Site, name: &str, address: &str) -> Vec<String> {
+    let mut args = dirs(site, name);
+    for (flag, value) in [("--node-name", name), ("--node-ip", address), ("--cgroup-root", &site.cgroup(name))] {
+        args.extend([flag.to_owned(), value.to_owned()]);
+    }
+    args
+}
