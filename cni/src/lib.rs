@@ -1,1 +1,32 @@
-//! See the crate map in ARCHITECTURE.md.
+//! Coracle's CNI plugin as a library: the agent calls it in-process, `main` wraps it as the binary `coracle-cni`.
+//!
+//! | module | does |
+//! |---|---|
+//! | [`skel`] | environment and stdin of a plugin call, its output and exit code |
+//! | [`cmd`] | ADD, DEL, CHECK, GC, STATUS, VERSION |
+//! | [`conf`], [`result`], [`error`] | the wire types of the CNI specification |
+//! | [`bridge`], [`veth`] | the links of the node and of a pod |
+//! | [`ipam`] | crash-safe address reservations, one file an address |
+//! | [`masquerade`] | source NAT for what leaves the cluster |
+//! | [`netlink`] | rtnetlink in batches on one socket |
+//! | [`iptables`] | the only exec of `iptables-restore` and `iptables-save` |
+//!
+//! Everything here blocks. Namespaces are entered through `coracle-netns` only. IPv4 only.
+
+#![forbid(unsafe_code)]
+
+pub mod bridge;
+pub mod cmd;
+pub mod conf;
+pub mod error;
+pub mod ipam;
+pub mod iptables;
+pub mod masquerade;
+pub mod netlink;
+pub mod result;
+pub mod skel;
+pub mod veth;
+
+pub use cmd::{Attachment, add, check, del, gc, prepare};
+pub use conf::NetConf;
+pub use error::CniError;

@@ -1,0 +1,121 @@
+//! ADD: attaches a sandbox. On failure everything that it made is gone again.
+
+use std::net::IpAddr;
+
+use coracle_netns::NetNs;
+use ipnet::{IpNet, Ipv4Net};
+use nix::errno::Errno;
+
+use super::Attachment;
+use crate::{
+    bridge,
+    conf::NetConf,
+    error::CniError,
+    ipam,
+    iptables::Iptables,
+    masquerade,
+    netlink::{Link, Netlink},
+    result::{CniResult, Interface, Ip, ResultRoute, mac_text},
+    veth,
+};
+
+/// Gives the sandbox a link with an address of the node's subnet. Idempotent for one sandbox. Blocks.
+///
+/// # Errors
+/// See [`CniError`].
+pub fn add(attachment: &Attachment, conf: &NetConf) -> Result<CniResult, CniError> {
+    let netns = attachment.open_netns()?;
+    let mut netlink = Netlink::open()?;
+    let bridge = match bridge::find(&mut netlink, conf)? {
+        Some(link) => link,
+        None => prepare(&mut netlink, conf)?,
+    };
+    let address = ipam::reserve(conf, &attachment.owner())?;
+    let address =
+        Ipv4Net::new(address, conf.ipam.subnet.prefix_len()).expect("the prefix length is the subnet's own");
+    let host_name = veth::host_name(&attachment.container_id, &attachment.ifname);
+    match attach(&mut netlink, attachment, conf, &netns, &bridge, address, &host_name) {
+        Ok(link) => Ok(result(attachment, conf, &bridge, address, &host_name, &link)),
+        Err(error) => {
+            // The first error is what matters; what cannot be undone is found by GC.
+            if let Err(undo) = veth::delete(&mut netlink, &host_name) {
+                tracing::warn!(link = host_name, error = %undo, "a failed ADD left its link");
+            }
+            if let Err(undo) = ipam::release(conf, &attachment.owner()) {
+                tracing::warn!(address = %address.addr(), error = %undo, "a failed ADD left its address");
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Makes what all pods of the node share: bridge, sysctls, rules. Idempotent. Blocks.
+///
+/// # Errors
+/// See [`CniError`].
+pub fn prepare(netlink: &mut Netlink, conf: &NetConf) -> Result<Link, CniError> {
+    let link = bridge::ensure(netlink, conf)?;
+    masquerade::ensure(&Iptables::find()?, conf)?;
+    Ok(link)
+}
+
+fn attach(
+    netlink: &mut Netlink,
+    attachment: &Attachment,
+    conf: &NetConf,
+    netns: &NetNs,
+    bridge: &Link,
+    address: Ipv4Net,
+    host_name: &str,
+) -> Result<Link, CniError> {
+    let pair = veth::Pair {
+        host_name,
+        pod_name: &attachment.ifname,
+        address,
+        mtu: bridge::mtu(conf),
+        bridge: bridge.index,
+        hairpin: conf.hairpin_mode,
+    };
+    let inside = || {
+        netns
+            .run(|| veth::configure(&attachment.ifname, address, conf.ipam.gateway()))
+            .map_err(CniError::Namespace)?
+            .map_err(CniError::Netlink)
+    };
+    match veth::create(netlink, &pair, netns) {
+        Ok(()) => inside(),
+        Err(error) if error.errno() == Some(Errno::EEXIST) && netlink.link(host_name)?.is_some() => {
+            // Our own from an earlier call that was killed, perhaps half way, or into a namespace that is no more.
+            if let Ok(link) = inside() {
+                return Ok(link);
+            }
+            veth::delete(netlink, host_name)?;
+            veth::create(netlink, &pair, netns)?;
+            inside()
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn result(
+    attachment: &Attachment,
+    conf: &NetConf,
+    bridge: &Link,
+    address: Ipv4Net,
+    host_name: &str,
+    link: &Link,
+) -> CniResult {
+    let gateway = IpAddr::V4(conf.ipam.gateway());
+    let sandbox = attachment.netns.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+    CniResult {
+        interfaces: vec![
+            Interface { name: conf.bridge.clone(), mac: mac_text(&bridge.address), sandbox: String::new() },
+            Interface { name: host_name.to_owned(), mac: String::new(), sandbox: String::new() },
+            Interface { name: attachment.ifname.clone(), mac: mac_text(&link.address), sandbox },
+        ],
+        ips: vec![Ip { version: None, address: IpNet::V4(address), gateway: Some(gateway), interface: Some(2) }],
+        routes: vec![ResultRoute { dst: IpNet::V4(Ipv4Net::default()), gw: Some(gateway) }],
+        ..CniResult::default()
+    }
+    .into_version(&conf.cni_version)
+}

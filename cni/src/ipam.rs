@@ -1,0 +1,70 @@
+//! Addresses of one node's subnet.
+//!
+//! [`allocator`] decides (pure), [`store`] remembers. There is no daemon and no database: the truth is one file per
+//! reserved address. Two calls never get the same address, also when one of them is killed at any point.
+
+pub mod allocator;
+pub mod store;
+
+use std::{collections::HashSet, net::Ipv4Addr};
+
+use crate::{conf::NetConf, error::CniError};
+use store::{Owner, Store};
+
+/// Reserves an address of `conf`'s subnet for `owner`; the same one again if it has one already.
+///
+/// # Errors
+/// [`CniError::Exhausted`] when none is left: permanent until a pod goes. [`CniError::Io`]: retry.
+pub fn reserve(conf: &NetConf, owner: &Owner) -> Result<Ipv4Addr, CniError> {
+    let store = Store::open(&conf.ipam.directory(&conf.name))?;
+    if let Some(address) = store.find(owner)? {
+        if conf.ipam.subnet.contains(&address) {
+            return Ok(address);
+        }
+        // The node got another podCIDR since.
+        store.release(owner)?;
+    }
+    let range = allocator::Range { first: conf.ipam.first(), last: conf.ipam.last(), gateway: conf.ipam.gateway() };
+    for candidate in range.candidates(store.last()?) {
+        if !store.is_reserved(candidate) && store.try_reserve(candidate, owner)? {
+            return Ok(candidate);
+        }
+    }
+    Err(CniError::Exhausted { range: format!("{} ({} to {})", conf.ipam.subnet, range.first, range.last) })
+}
+
+/// Gives back what `owner` has. Succeeds if it has nothing.
+///
+/// # Errors
+/// [`CniError::Io`].
+pub fn release(conf: &NetConf, owner: &Owner) -> Result<(), CniError> {
+    match Store::open_existing(&conf.ipam.directory(&conf.name))? {
+        Some(store) => store.release(owner),
+        None => Ok(()),
+    }
+}
+
+/// The address that `owner` has.
+///
+/// # Errors
+/// [`CniError::Io`].
+pub fn find(conf: &NetConf, owner: &Owner) -> Result<Option<Ipv4Addr>, CniError> {
+    match Store::open_existing(&conf.ipam.directory(&conf.name))? {
+        Some(store) => store.find(owner),
+        None => Ok(None),
+    }
+}
+
+/// Releases every reservation whose owner is not in `valid`. Returns the freed addresses.
+///
+/// # Errors
+/// [`CniError::Io`].
+pub fn gc(conf: &NetConf, valid: &HashSet<Owner>) -> Result<Vec<Ipv4Addr>, CniError> {
+    match Store::open_existing(&conf.ipam.directory(&conf.name))? {
+        Some(store) => store.retain(valid),
+        None => Ok(Vec::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

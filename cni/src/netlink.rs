@@ -1,0 +1,386 @@
+//! rtnetlink on one blocking socket: many requests in one message to the kernel.
+//!
+//! The message types are those of the `rtnetlink` crate; its connection task is not used, because a pod's links,
+//! addresses and routes are known beforehand and go out as one batch. The socket belongs to the namespace that it
+//! was opened in, whichever thread uses it later. Builds no messages beyond those that this crate and the agent need.
+
+use std::{io, net::Ipv4Addr};
+
+use ipnet::Ipv4Net;
+use nix::errno::Errno;
+pub use rtnetlink::packet_route::RouteNetlinkMessage;
+use rtnetlink::{
+    AddressMessageBuilder, LinkUnspec, RouteMessageBuilder,
+    packet_core::{
+        NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
+        NetlinkPayload,
+    },
+    packet_route::{
+        AddressFamily,
+        address::{AddressAttribute, AddressMessage},
+        link::{LinkAttribute, LinkExtentMask, LinkMessage},
+        route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope},
+    },
+    sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE},
+};
+
+/// Room for one answer: the kernel never sends more than 32 KiB in one datagram of a dump.
+const RECEIVE_BYTES: usize = 32 * 1024;
+
+/// One request of a batch.
+#[derive(Debug, Clone)]
+pub struct Request {
+    what: &'static str,
+    message: RouteNetlinkMessage,
+    flags: u16,
+    tolerated: &'static [Errno],
+}
+
+impl Request {
+    /// Makes something new.
+    #[must_use]
+    pub fn create(what: &'static str, message: RouteNetlinkMessage) -> Self {
+        Self { what, message, flags: NLM_F_CREATE | NLM_F_EXCL, tolerated: &[] }
+    }
+
+    /// Makes something or replaces what is there (routes).
+    #[must_use]
+    pub fn replace(what: &'static str, message: RouteNetlinkMessage) -> Self {
+        Self { what, message, flags: NLM_F_CREATE | NLM_F_REPLACE, tolerated: &[] }
+    }
+
+    /// Changes or deletes what is there.
+    #[must_use]
+    pub fn change(what: &'static str, message: RouteNetlinkMessage) -> Self {
+        Self { what, message, flags: 0, tolerated: &[] }
+    }
+
+    /// These errors count as success.
+    #[must_use]
+    pub fn tolerate(mut self, errnos: &'static [Errno]) -> Self {
+        self.tolerated = errnos;
+        self
+    }
+}
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NetlinkError {
+    /// The socket itself.
+    #[error("use a route socket")]
+    Socket(#[source] io::Error),
+    /// The kernel refused.
+    #[error("{what}")]
+    Refused {
+        /// What was asked, such as `make the veth pair`.
+        what: &'static str,
+        /// Its answer.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl NetlinkError {
+    /// The kernel's errno, if it refused.
+    #[must_use]
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::Refused { source, .. } => source.raw_os_error().map(Errno::from_raw),
+            Self::Socket(_) => None,
+        }
+    }
+}
+
+/// A link as far as anyone here cares.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// Interface index.
+    pub index: u32,
+    /// Name.
+    pub name: String,
+    /// MAC address.
+    pub address: Vec<u8>,
+    /// MTU.
+    pub mtu: u32,
+    /// Index of the bridge it is a port of.
+    pub controller: Option<u32>,
+    /// Administratively up.
+    pub up: bool,
+}
+
+/// A socket to the routing part of the kernel.
+pub struct Netlink {
+    socket: Socket,
+    sequence: u32,
+}
+
+impl std::fmt::Debug for Netlink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Netlink").finish_non_exhaustive()
+    }
+}
+
+impl Netlink {
+    /// Opens a socket in the calling thread's namespace.
+    ///
+    /// # Errors
+    /// [`NetlinkError::Socket`].
+    pub fn open() -> Result<Self, NetlinkError> {
+        let mut socket = Socket::new(NETLINK_ROUTE).map_err(NetlinkError::Socket)?;
+        socket.bind_auto().map_err(NetlinkError::Socket)?;
+        socket.connect(&SocketAddr::new(0, 0)).map_err(NetlinkError::Socket)?;
+        Ok(Self { socket, sequence: 0 })
+    }
+
+    /// Sends all requests as one message and waits for all answers. The kernel works through them in order and does
+    /// not stop at a failure.
+    ///
+    /// # Errors
+    /// The first one that the kernel refused and that is not tolerated.
+    pub fn batch(&mut self, requests: Vec<Request>) -> Result<(), NetlinkError> {
+        let first = self.sequence.wrapping_add(1);
+        let mut bytes = Vec::new();
+        let count = requests.len();
+        let mut expected = Vec::with_capacity(count);
+        for request in requests {
+            expected.push((request.what, request.tolerated));
+            self.append(&mut bytes, request.message, request.flags | NLM_F_REQUEST | NLM_F_ACK);
+        }
+        self.socket.send(&bytes, 0).map_err(NetlinkError::Socket)?;
+        let mut failure: Option<(usize, NetlinkError)> = None;
+        let mut answered = 0;
+        while answered < count {
+            for message in self.receive()? {
+                let NetlinkPayload::Error(answer) = message.payload else { continue };
+                let position = message.header.sequence_number.wrapping_sub(first) as usize;
+                let Some(&(what, tolerated)) = expected.get(position) else { continue };
+                answered += 1;
+                let Some(code) = answer.code else { continue };
+                let errno = Errno::from_raw(code.get().saturating_neg());
+                if !tolerated.contains(&errno) && failure.as_ref().is_none_or(|(at, _)| position < *at) {
+                    failure = Some((position, NetlinkError::Refused { what, source: errno.into() }));
+                }
+            }
+        }
+        failure.map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    /// The link with this name, if there is one.
+    ///
+    /// # Errors
+    /// [`NetlinkError`].
+    pub fn link(&mut self, name: &str) -> Result<Option<Link>, NetlinkError> {
+        let mut request = LinkUnspec::new_with_name(name).build();
+        // Leaves out the statistics, which make up most of the answer.
+        request.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+        let mut bytes = Vec::new();
+        self.append(&mut bytes, RouteNetlinkMessage::GetLink(request), NLM_F_REQUEST);
+        self.socket.send(&bytes, 0).map_err(NetlinkError::Socket)?;
+        for message in self.receive()? {
+            match message.payload {
+                NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => return Ok(Some(parse_link(&link))),
+                NetlinkPayload::Error(answer) => {
+                    let errno = answer.code.map_or(Errno::UnknownErrno, |c| Errno::from_raw(c.get().saturating_neg()));
+                    if errno == Errno::ENODEV {
+                        return Ok(None);
+                    }
+                    return Err(NetlinkError::Refused { what: "look a link up", source: errno.into() });
+                }
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// All links of the namespace.
+    ///
+    /// # Errors
+    /// [`NetlinkError`].
+    pub fn links(&mut self) -> Result<Vec<Link>, NetlinkError> {
+        let all = self.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
+        Ok(all
+            .iter()
+            .filter_map(|m| if let RouteNetlinkMessage::NewLink(link) = m { Some(parse_link(link)) } else { None })
+            .collect())
+    }
+
+    /// All IPv4 addresses: `(interface index, address with prefix)`.
+    ///
+    /// # Errors
+    /// [`NetlinkError`].
+    pub fn addresses(&mut self) -> Result<Vec<(u32, Ipv4Net)>, NetlinkError> {
+        let mut request = AddressMessage::default();
+        request.header.family = AddressFamily::Inet;
+        let all = self.dump(RouteNetlinkMessage::GetAddress(request))?;
+        Ok(all
+            .iter()
+            .filter_map(|m| {
+                let RouteNetlinkMessage::NewAddress(address) = m else { return None };
+                let local = address.attributes.iter().find_map(|a| match a {
+                    AddressAttribute::Local(std::net::IpAddr::V4(ip)) => Some(*ip),
+                    _ => None,
+                })?;
+                Some((address.header.index, Ipv4Net::new(local, address.header.prefix_len).ok()?))
+            })
+            .collect())
+    }
+
+    /// All IPv4 routes of the main table.
+    ///
+    /// # Errors
+    /// [`NetlinkError`].
+    pub fn routes(&mut self) -> Result<Vec<Route>, NetlinkError> {
+        let mut request = RouteMessage::default();
+        request.header.address_family = AddressFamily::Inet;
+        let all = self.dump(RouteNetlinkMessage::GetRoute(request))?;
+        Ok(all
+            .iter()
+            .filter_map(|m| if let RouteNetlinkMessage::NewRoute(route) = m { Route::parse(route) } else { None })
+            .collect())
+    }
+
+    fn dump(&mut self, message: RouteNetlinkMessage) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
+        let mut bytes = Vec::new();
+        self.append(&mut bytes, message, NLM_F_REQUEST | NLM_F_DUMP);
+        self.socket.send(&bytes, 0).map_err(NetlinkError::Socket)?;
+        let mut all = Vec::new();
+        loop {
+            for message in self.receive()? {
+                match message.payload {
+                    NetlinkPayload::InnerMessage(inner) => all.push(inner),
+                    NetlinkPayload::Done(_) => return Ok(all),
+                    NetlinkPayload::Error(answer) => {
+                        let errno = answer.code.map_or(0, |c| c.get().saturating_neg());
+                        let source = io::Error::from_raw_os_error(errno);
+                        return Err(NetlinkError::Refused { what: "list", source });
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn append(&mut self, bytes: &mut Vec<u8>, message: RouteNetlinkMessage, flags: u16) {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut header = NetlinkHeader::default();
+        header.sequence_number = self.sequence;
+        header.flags = flags;
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(message));
+        message.finalize();
+        let start = bytes.len();
+        // Messages start on 4-byte boundaries.
+        bytes.resize(start + message.buffer_len().next_multiple_of(4), 0);
+        message.serialize(&mut bytes[start..]);
+    }
+
+    fn receive(&mut self) -> Result<Vec<NetlinkMessage<RouteNetlinkMessage>>, NetlinkError> {
+        let mut bytes = Vec::with_capacity(RECEIVE_BYTES);
+        let (read, _) = self.socket.recv_from(&mut bytes, 0).map_err(NetlinkError::Socket)?;
+        let invalid = |why: String| NetlinkError::Socket(io::Error::new(io::ErrorKind::InvalidData, why));
+        if read > bytes.len() {
+            return Err(invalid(format!("answer of {read} bytes was cut off")));
+        }
+        let mut rest = &bytes[..];
+        let mut messages = Vec::new();
+        while rest.len() >= 16 {
+            let message =
+                NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest).map_err(|e| invalid(e.to_string()))?;
+            let step = (message.header.length as usize).next_multiple_of(4);
+            if step == 0 {
+                break;
+            }
+            messages.push(message);
+            rest = rest.get(step..).unwrap_or_default();
+        }
+        Ok(messages)
+    }
+}
+
+/// An IPv4 route of the main table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// Where to.
+    pub destination: Ipv4Net,
+    /// Through whom.
+    pub gateway: Option<Ipv4Addr>,
+    /// Out of which interface.
+    pub interface: Option<u32>,
+    /// Source address of the node's own packets.
+    pub source: Option<Ipv4Addr>,
+    /// Who made it.
+    pub protocol: u8,
+}
+
+impl Route {
+    /// The message for [`Request`].
+    #[must_use]
+    pub fn message(&self) -> RouteMessage {
+        let mut builder = RouteMessageBuilder::<Ipv4Addr>::new()
+            .destination_prefix(self.destination.network(), self.destination.prefix_len())
+            .protocol(RouteProtocol::from(self.protocol));
+        if let Some(gateway) = self.gateway {
+            builder = builder.gateway(gateway);
+        } else {
+            builder = builder.scope(RouteScope::Link);
+        }
+        if let Some(index) = self.interface {
+            builder = builder.output_interface(index);
+        }
+        if let Some(source) = self.source {
+            builder = builder.pref_source(source);
+        }
+        builder.build()
+    }
+
+    fn parse(route: &RouteMessage) -> Option<Self> {
+        const MAIN: u32 = 254;
+        let mut table = u32::from(route.header.table);
+        let mut destination = Ipv4Addr::UNSPECIFIED;
+        let (mut gateway, mut interface, mut source) = (None, None, None);
+        for attribute in &route.attributes {
+            match attribute {
+                RouteAttribute::Table(id) => table = *id,
+                RouteAttribute::Destination(RouteAddress::Inet(ip)) => destination = *ip,
+                RouteAttribute::Gateway(RouteAddress::Inet(ip)) => gateway = Some(*ip),
+                RouteAttribute::PrefSource(RouteAddress::Inet(ip)) => source = Some(*ip),
+                RouteAttribute::Oif(index) => interface = Some(*index),
+                _ => {}
+            }
+        }
+        let destination = Ipv4Net::new(destination, route.header.destination_prefix_length).ok()?;
+        let protocol = u8::from(route.header.protocol);
+        (table == MAIN).then_some(Self { destination, gateway, interface, source, protocol })
+    }
+}
+
+/// The message that puts `address` on the link `index`. IPv4 knows no duplicate address detection to wait for.
+#[must_use]
+pub fn address_message(index: u32, address: Ipv4Net) -> RouteNetlinkMessage {
+    let mut message =
+        AddressMessageBuilder::<Ipv4Addr>::new().index(index).address(address.addr(), address.prefix_len()).build();
+    message.attributes.retain(|a| !matches!(a, AddressAttribute::Broadcast(_)));
+    message.attributes.push(AddressAttribute::Broadcast(address.broadcast()));
+    RouteNetlinkMessage::NewAddress(message)
+}
+
+fn parse_link(link: &LinkMessage) -> Link {
+    let mut parsed = Link {
+        index: link.header.index,
+        name: String::new(),
+        address: Vec::new(),
+        mtu: 0,
+        controller: None,
+        up: link.header.flags.contains(rtnetlink::packet_route::link::LinkFlags::Up),
+    };
+    for attribute in &link.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => parsed.name.clone_from(name),
+            LinkAttribute::Address(address) => parsed.address.clone_from(address),
+            LinkAttribute::Mtu(mtu) => parsed.mtu = *mtu,
+            LinkAttribute::Controller(index) => parsed.controller = Some(*index),
+            _ => {}
+        }
+    }
+    parsed
+}
