@@ -20,6 +20,8 @@
 
 pub mod backend;
 pub mod compaction;
+#[cfg(feature = "testing")]
+pub mod conformance;
 pub mod error;
 mod fanout;
 pub mod memory;
