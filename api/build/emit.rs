@@ -90,9 +90,12 @@ pub(crate) fn write(types: &[Type], out: &Path) {
     }
     let mut layout = String::new();
     let mut bytes = Vec::new();
-    for (name, section) in [("TYPES", type_bytes), ("FIELDS", field_bytes), ("KINDS", kind_bytes), ("TEXTS", texts.bytes)] {
+    for (name, section) in
+        [("TYPES", type_bytes), ("FIELDS", field_bytes), ("KINDS", kind_bytes), ("TEXTS", texts.bytes)]
+    {
         let end = bytes.len() + section.len();
-        writeln!(layout, "pub(super) const {name}: std::ops::Range<usize> = {}..{end};", bytes.len()).expect("a string");
+        writeln!(layout, "pub(super) const {name}: std::ops::Range<usize> = {}..{end};", bytes.len())
+            .expect("a string");
         bytes.extend(section);
     }
     std::fs::write(out.join("schema.bin"), bytes).expect("OUT_DIR is writable");
@@ -129,7 +132,13 @@ fn write_field(field: &Field, index: &BTreeMap<&str, u16>, texts: &mut Texts, ou
     });
     out.push(u8::try_from(element).expect("few elements"));
     out.extend(ty.to_le_bytes());
-    out.push(u8::from(field.required) | u8::from(field.atomic) << 1);
+    let map_type = match field.map_type.as_str() {
+        "" => 0,
+        "atomic" => 2,
+        "granular" => 4,
+        other => panic!("{}: map type {other}", field.name),
+    };
+    out.push(u8::from(field.required) | map_type);
     out.push(list_type);
     for text in [&field.list_keys, &field.patch_strategy, &field.merge_key, &field.default] {
         out.extend(texts.add(text));

@@ -26,7 +26,7 @@ pub(crate) struct Field {
     pub(crate) shape: Shape,
     pub(crate) element: Element,
     pub(crate) required: bool,
-    pub(crate) atomic: bool,
+    pub(crate) map_type: String,
     pub(crate) list_type: String,
     pub(crate) list_keys: String,
     pub(crate) patch_strategy: String,
@@ -69,7 +69,7 @@ struct Joiner<'a> {
 
 impl Joiner<'_> {
     fn definition(&self, definition: &Definition) -> Type {
-        let message = self.messages.get(&protobuf::key(&definition.path));
+        let message = self.message(&definition.path);
         let mut fields = Vec::new();
         if let Some(Schema::Object(properties)) = definition.schema.get("properties") {
             for (name, schema) in properties {
@@ -81,6 +81,13 @@ impl Joiner<'_> {
                 field.required = required.iter().any(|r| matches!(r, Schema::Text(t) if *t == field.name));
             }
         }
+        for field in &mut fields {
+            // k8s-openapi makes the metadata of every kind required; upstream does not.
+            field.required &= definition.gvk.is_none() || field.name != "metadata";
+            let fact = self.facts.fields.get(&(definition.name.clone(), field.name.clone()));
+            let says = |word: &str| fact.is_some_and(|f| f.markers.iter().any(|m| m == word));
+            field.required = (field.required || says("+required")) && !says("+optional");
+        }
         Type {
             name: definition.name.clone(),
             description: definition.schema.text("description").to_owned(),
@@ -90,14 +97,24 @@ impl Joiner<'_> {
         }
     }
 
+    /// The message of a Rust path. Where a version graduated after `k8s-pb` was published, the one of the version before
+    /// it: graduating keeps the numbers.
+    fn message(&self, path: &str) -> Option<&Message> {
+        let key = protobuf::key(path);
+        let same_version = self.messages.get(&key);
+        let (module, name) = key.rsplit_once("::")?;
+        let (group, _) = module.rsplit_once("::")?;
+        let others = ["v1", "v1beta2", "v1beta1", "v1alpha3", "v1alpha2", "v1alpha1"];
+        same_version.or_else(|| others.iter().find_map(|v| self.messages.get(&format!("{group}::{v}::{name}"))))
+    }
+
     fn field(&self, definition: &Definition, name: &str, schema: &Schema, message: Option<&Message>) -> Field {
         let (shape, element) = self.kind(schema, &definition.name, name);
         let description = match schema {
             Schema::Ref(_, description) => description.clone(),
             other => other.text("description").to_owned(),
         };
-        let (mut tags, mut docs) =
-            message.and_then(|m| self.find(m, &normalize(name), 0)).unwrap_or_default();
+        let (mut tags, mut docs) = message.and_then(|m| self.find(m, &normalize(name), 0)).unwrap_or_default();
         if let Some(fact) = self.facts.fields.get(&(definition.name.clone(), name.to_owned())) {
             if !fact.tags.is_empty() {
                 tags.clone_from(&fact.tags);
@@ -113,7 +130,7 @@ impl Joiner<'_> {
             shape,
             element,
             required: false,
-            atomic: marker(&docs, "mapType").chain(marker(&docs, "structType")).last() == Some("atomic"),
+            map_type: marker(&docs, "mapType").chain(marker(&docs, "structType")).last().unwrap_or_default().to_owned(),
             list_type: last("listType"),
             list_keys: marker(&docs, "listMapKey").collect::<Vec<_>>().join(","),
             patch_strategy: last("patchStrategy"),
@@ -233,7 +250,7 @@ impl Joiner<'_> {
     fn new_message(&self, (name, fields): &(String, Vec<crate::supplement::NewField>)) -> Type {
         let (package, kind) = name.rsplit_once('.').expect("a package");
         let module = package.trim_start_matches("io.k8s.").replace('.', "::");
-        let message = self.messages.get(&protobuf::key(&format!("{module}::{kind}")));
+        let message = self.message(&format!("{module}::{kind}"));
         let fields = fields.iter().map(|new| {
             let docs = message.and_then(|m| m.fields.get(&normalize(&new.name))).map(|f| f.docs.clone());
             let docs = docs.unwrap_or_default();
@@ -272,7 +289,8 @@ impl Joiner<'_> {
                 Some(rest) => rest.rsplit_once('.').expect("a version"),
                 None => ("meta", "v1"),
             };
-            let group = if group == "admission" || group == "meta" { format!("{group}.k8s.io") } else { group.to_owned() };
+            let group =
+                if group == "admission" || group == "meta" { format!("{group}.k8s.io") } else { group.to_owned() };
             [group, version.to_owned(), kind.to_owned()]
         });
         Type { name: name.clone(), description, atomic: false, gvk, fields }

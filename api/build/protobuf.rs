@@ -119,7 +119,8 @@ fn read_file(text: &str, module: &str, out: &mut BTreeMap<String, Message>) {
 fn read_field(declaration: &str, attribute: &str, docs: Vec<String>, module: &str) -> Option<(String, MessageField)> {
     let (name, kind) = declaration.strip_prefix("pub ")?.trim_end_matches(',').split_once(':')?;
     let tag = attribute.split_once("tag = \"")?.1.split('"').next()?.parse().ok()?;
-    let single = attribute.starts_with("#[prost(message, optional") || attribute.starts_with("#[prost(message,optional");
+    let single =
+        attribute.starts_with("#[prost(message, optional") || attribute.starts_with("#[prost(message,optional");
     let inner = kind.split_once("Option<").map(|(_, after)| after.trim_end_matches('>').trim());
     let inner = inner.map(|i| i.trim_start_matches("::prost::alloc::boxed::Box<").trim_end_matches('>'));
     let message = inner.filter(|_| single).map(|path| key(&resolve(path, module)));

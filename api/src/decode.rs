@@ -41,7 +41,12 @@ pub struct Decoded {
 ///
 /// # Errors
 /// 400 in upstream's words.
-pub fn decode(body: &[u8], content: ContentType, expected: &Gvk, validation: FieldValidation) -> Result<Decoded, Status> {
+pub fn decode(
+    body: &[u8],
+    content: ContentType,
+    expected: &Gvk,
+    validation: FieldValidation,
+) -> Result<Decoded, Status> {
     let _ = (content, expected, validation);
     let object = serde_json::from_slice(body).map_err(|e| Status::bad_request(e.to_string()))?;
     Ok(Decoded { object, warnings: Vec::new() })

@@ -17,7 +17,8 @@ const QUALIFIED_MSG: &str =
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
 const LABEL_VALUE_MSG: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
 const WILDCARD_MSG: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character";
-const ENV_MSG: &str = "a valid environment variable name must consist only of printable ASCII characters other than '='";
+const ENV_MSG: &str =
+    "a valid environment variable name must consist only of printable ASCII characters other than '='";
 
 /// The alphabet of generated names: no vowels and nothing that reads like one, so that no words come out.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -317,11 +318,10 @@ mod tests {
         assert_eq!(dns_label_error("a.b").as_deref(), Some("must not contain dots"));
         assert!(dns_label_error(&"a".repeat(64)).is_some_and(|e| e == "must be no more than 63 bytes"));
         assert!(dns_1035_label_error("1a").is_some_and(|e| e.contains("start with an alphabetic character")));
-        assert_eq!(
-            qualified_name_error("/a").as_deref(),
-            Some("prefix part must be non-empty")
+        assert_eq!(qualified_name_error("/a").as_deref(), Some("prefix part must be non-empty"));
+        assert!(
+            qualified_name_error("a/").is_some_and(|e| e.starts_with("name part must be non-empty; name part must"))
         );
-        assert!(qualified_name_error("a/").is_some_and(|e| e.starts_with("name part must be non-empty; name part must")));
         assert!(qualified_name_error("a/b/c").is_some_and(|e| e.ends_with("(e.g. 'example.com/MyName')")));
         assert!(label_value_error("a b").is_some_and(|e| e.contains("(e.g. 'MyValue',  or 'my_value',  or '12345'")));
         assert_eq!(config_map_key_errors("..a"), ["must not start with '..'"]);

@@ -84,8 +84,7 @@ impl Quantity {
             nanos = -nanos;
         }
         // Small fractions of bytes make no sense in binary notation: they are written in decimal.
-        let format =
-            if format == Format::BinarySi && nanos.abs() < 1024 * NANO { Format::DecimalSi } else { format };
+        let format = if format == Format::BinarySi && nanos.abs() < 1024 * NANO { Format::DecimalSi } else { format };
         Ok(Self { nanos, format })
     }
 

@@ -320,6 +320,16 @@ impl Field {
         self.patch_strategy.is_some_and(|s| s.split(',').any(|s| s == strategy))
     }
 
+    /// `atomic` or `granular`, where upstream says so.
+    #[must_use]
+    pub fn map_type(&self) -> Option<&'static str> {
+        match Self::record(self.index).byte(22) & 6 {
+            2 => Some("atomic"),
+            4 => Some("granular"),
+            _ => None,
+        }
+    }
+
     /// The type of the value, of each list element, or of each map value.
     #[must_use]
     pub fn object_type(&self) -> Option<Type> {

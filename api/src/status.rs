@@ -255,10 +255,8 @@ impl Status {
     #[must_use]
     pub fn internal(message: impl fmt::Display) -> Self {
         let message = message.to_string();
-        Self::new(500, Reason::InternalError, format!("Internal error occurred: {message}")).with_details(Details {
-            causes: vec![Cause { message, ..Cause::default() }],
-            ..Details::default()
-        })
+        Self::new(500, Reason::InternalError, format!("Internal error occurred: {message}"))
+            .with_details(Details { causes: vec![Cause { message, ..Cause::default() }], ..Details::default() })
     }
 
     /// 503.

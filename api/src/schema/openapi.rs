@@ -112,8 +112,8 @@ fn property(field: &Field, ref_prefix: &str) -> Value {
     if let Some(default) = field.default.and_then(|d| serde_json::from_str(d).ok()) {
         out.insert("default".into(), default);
     }
-    if field.atomic {
-        out.insert("x-kubernetes-map-type".into(), "atomic".into());
+    if let Some(map_type) = field.map_type() {
+        out.insert("x-kubernetes-map-type".into(), map_type.into());
     }
     if let Some(list_type) = field.list_type {
         let text = match list_type {
@@ -146,9 +146,8 @@ fn element_schema(element: Element, ref_prefix: &str, wrap: bool) -> Map<String,
         };
     }
     let text = |ty: &str| Map::from_iter([("type".to_owned(), ty.into())]);
-    let with_format = |ty: &str, format: &str| {
-        Map::from_iter([("type".to_owned(), ty.into()), ("format".to_owned(), format.into())])
-    };
+    let with_format =
+        |ty: &str, format: &str| Map::from_iter([("type".to_owned(), ty.into()), ("format".to_owned(), format.into())]);
     match element {
         Element::Bool => text("boolean"),
         Element::Int32 => with_format("integer", "int32"),

@@ -44,7 +44,10 @@ fn bad_label_selectors_get_upstreams_words() {
         ("a in (b", "unable to parse requirement: found '', expected: ',' or ')'"),
         (",a", "found ',', expected: !, identifier, or 'end of string'"),
         ("a=b=c", "found '=', expected: ',' or 'end of string'"),
-        ("a>b", "unable to parse requirement: values[0]: Invalid value: \"b\": for 'Gt', 'Lt' operators, the value must be an integer"),
+        (
+            "a>b",
+            "unable to parse requirement: values[0]: Invalid value: \"b\": for 'Gt', 'Lt' operators, the value must be an integer",
+        ),
         ("=a", "found '=', expected: !, identifier, or 'end of string'"),
     ];
     for (selector, expect) in table {
@@ -53,12 +56,15 @@ fn bad_label_selectors_get_upstreams_words() {
     let error = LabelSelector::parse("_a=b").expect_err("a bad key").to_string();
     assert!(error.starts_with("unable to parse requirement: <nil>: Invalid value: \"_a\": name part must consist of"));
     let error = LabelSelector::parse("a=b_").expect_err("a bad value").to_string();
-    assert!(error.starts_with("unable to parse requirement: values[0][a]: Invalid value: \"b_\": a valid label must be"));
+    assert!(
+        error.starts_with("unable to parse requirement: values[0][a]: Invalid value: \"b_\": a valid label must be")
+    );
 }
 
 #[test]
 fn selector_objects_are_read_as_upstream_reads_them() {
-    let object = json!({"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "In", "values": ["e", "d"]}]});
+    let object =
+        json!({"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "In", "values": ["e", "d"]}]});
     assert_eq!(LabelSelector::from_object(&object).expect("a selector").to_string(), "a=b,c in (d,e)");
     assert!(LabelSelector::from_object(&json!({})).expect("empty").is_everything());
     assert!(!LabelSelector::from_object(&Value::Null).expect("absent").matches(|_| None));
