@@ -1,6 +1,7 @@
 //! Pod networking as the runtime sees it: attach a network namespace, get addresses; detach it again.
 
 pub mod cni;
+pub mod port_map;
 pub mod routes;
 
 use std::{net::IpAddr, path::PathBuf};

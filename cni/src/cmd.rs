@@ -12,7 +12,7 @@ use coracle_netns::{NetNs, NetNsError};
 
 pub use add::{add, prepare};
 pub use check::check;
-pub use del::del;
+pub use del::{del, release};
 pub use gc::gc;
 
 use crate::{error::CniError, ipam::store::Owner};

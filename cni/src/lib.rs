@@ -27,6 +27,6 @@ pub mod result;
 pub mod skel;
 pub mod veth;
 
-pub use cmd::{Attachment, add, check, del, gc, prepare};
+pub use cmd::{Attachment, add, check, del, gc, prepare, release};
 pub use conf::NetConf;
 pub use error::CniError;

@@ -5,11 +5,16 @@
 //! the code of `coracle-cni` runs in this process, on a blocking thread. Does not watch the node: the podCIDR is
 //! told through [`CniNetwork::set_pod_cidr`].
 
-use std::{net::IpAddr, path::PathBuf};
+mod conflist;
+mod exec;
+mod own;
+
+use std::{net::IpAddr, path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
 use ipnet::IpNet;
 
+use self::own::OwnNetwork;
 use crate::{
     network::{NetworkError, PodNetwork, PodNetworkRequest},
     runtime::types::SandboxId,
@@ -32,49 +37,135 @@ pub struct CniConfig {
     pub mtu: Option<u32>,
 }
 
-/// The node's pod network.
-#[derive(Debug)]
+/// The link's name inside a pod.
+const IFNAME: &str = "eth0";
+
+/// The node's pod network. Cheap to clone: the state is shared.
+#[derive(Debug, Clone)]
 pub struct CniNetwork {
-    config: CniConfig,
+    backend: Backend,
+}
+
+#[derive(Debug, Clone)]
+enum Backend {
+    /// The user's plugins.
+    Configured(Arc<exec::Plugins>),
+    /// Coracle's own.
+    Own(OwnNetwork),
 }
 
 impl CniNetwork {
-    /// Makes the object; touches nothing on the node.
+    /// Makes the object; changes nothing on the node.
+    #[must_use]
     pub fn new(config: CniConfig) -> Self {
-        Self { config }
+        let backend = match &config.conf_dir {
+            Some(dir) => {
+                Backend::Configured(Arc::new(exec::Plugins::new(dir.clone(), &config.plugin_dirs, &config.state_dir)))
+            }
+            None => Backend::Own(OwnNetwork::new(config)),
+        };
+        Self { backend }
     }
 
-    /// Tells the node's `spec.podCIDR`. Prepares the bridge and rules; cheap when nothing changed.
-    pub async fn set_pod_cidr(&self, _cidr: IpNet) -> Result<(), NetworkError> {
-        Ok(())
+    /// Tells the node's `spec.podCIDR`. Prepares bridge and rules, and repairs them if they were there before.
+    /// Remembered on disk. Without effect where the user configured the network.
+    ///
+    /// # Errors
+    /// [`NetworkError::NotReady`] for an IPv6 CIDR; [`NetworkError::Plugin`]: retry.
+    pub async fn set_pod_cidr(&self, cidr: IpNet) -> Result<(), NetworkError> {
+        self.on_own(move |own| own.set_pod_cidr(cidr)).await
     }
 
-    /// Tells the addresses of all nodes: pods reach them without NAT.
-    pub async fn set_node_addresses(&self, _addresses: Vec<IpAddr>) -> Result<(), NetworkError> {
-        Ok(())
+    /// Tells the addresses of all nodes: pods reach them without NAT. Cheap when nothing changed.
+    ///
+    /// # Errors
+    /// [`NetworkError::Plugin`]: retry.
+    pub async fn set_node_addresses(&self, addresses: Vec<IpAddr>) -> Result<(), NetworkError> {
+        self.on_own(move |own| own.set_node_addresses(&addresses)).await
+    }
+
+    /// Writes again what others removed of the bridge, its rules and the published ports.
+    ///
+    /// # Errors
+    /// [`NetworkError::Plugin`]: retry.
+    pub async fn repair(&self) -> Result<(), NetworkError> {
+        self.on_own(|own| own.repair()).await
     }
 
     /// Releases what belongs to sandboxes not in `valid`: for the agent's start, after it has seen its sandboxes.
-    pub async fn gc(&self, _valid: &[SandboxId]) -> Result<(), NetworkError> {
-        Ok(())
+    ///
+    /// # Errors
+    /// [`NetworkError`]; calling again is the way on.
+    pub async fn gc(&self, valid: &[SandboxId]) -> Result<(), NetworkError> {
+        match &self.backend {
+            Backend::Configured(plugins) => plugins.gc(valid).await,
+            Backend::Own(_) => {
+                let valid = valid.to_vec();
+                self.on_own(move |own| own.gc(&valid)).await
+            }
+        }
+    }
+
+    /// Runs blocking work of the own network; does nothing where the user configured one.
+    async fn on_own<T: Default + Send + 'static>(
+        &self,
+        work: impl FnOnce(&OwnNetwork) -> Result<T, NetworkError> + Send + 'static,
+    ) -> Result<T, NetworkError> {
+        match &self.backend {
+            Backend::Configured(_) => Ok(T::default()),
+            Backend::Own(own) => {
+                let own = own.clone();
+                match tokio::task::spawn_blocking(move || work(&own)).await {
+                    Ok(result) => result,
+                    Err(error) => match error.try_into_panic() {
+                        Ok(panic) => std::panic::resume_unwind(panic),
+                        Err(_) => Err(NetworkError::NotReady { why: "the agent is shutting down".into() }),
+                    },
+                }
+            }
+        }
     }
 }
 
 #[async_trait]
 impl PodNetwork for CniNetwork {
-    async fn setup(&self, _request: &PodNetworkRequest) -> Result<Vec<IpAddr>, NetworkError> {
-        Err(NetworkError::NotReady { why: "not written".into() })
+    async fn setup(&self, request: &PodNetworkRequest) -> Result<Vec<IpAddr>, NetworkError> {
+        match &self.backend {
+            Backend::Configured(plugins) => plugins.add(request).await,
+            Backend::Own(_) => {
+                let request = request.clone();
+                self.on_own(move |own| own.setup(&request)).await
+            }
+        }
     }
 
-    async fn teardown(&self, _request: &PodNetworkRequest) -> Result<(), NetworkError> {
-        Ok(())
+    async fn teardown(&self, request: &PodNetworkRequest) -> Result<(), NetworkError> {
+        match &self.backend {
+            Backend::Configured(plugins) => plugins.del(request).await,
+            Backend::Own(own) => {
+                let released = request.clone();
+                self.on_own(move |own| own.teardown(&released)).await?;
+                // Ends by itself after two seconds; what it would miss at the agent's end, `gc` finds.
+                drop(tokio::spawn(own.clone().collect_link(request.sandbox_id.clone())));
+                Ok(())
+            }
+        }
     }
 
-    async fn check(&self, _request: &PodNetworkRequest) -> Result<(), NetworkError> {
-        Ok(())
+    async fn check(&self, request: &PodNetworkRequest) -> Result<(), NetworkError> {
+        match &self.backend {
+            Backend::Configured(plugins) => plugins.check(request).await,
+            Backend::Own(_) => {
+                let request = request.clone();
+                self.on_own(move |own| own.check(&request)).await
+            }
+        }
     }
 
     fn ready(&self) -> Result<(), NetworkError> {
-        Err(NetworkError::NotReady { why: format!("no podCIDR yet for bridge {}", self.config.bridge) })
+        match &self.backend {
+            Backend::Configured(plugins) => plugins.ready(),
+            Backend::Own(own) => own.ready().map(drop),
+        }
     }
 }

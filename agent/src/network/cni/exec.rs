@@ -1,0 +1,266 @@
+//! The user's plugins, executed as the CNI specification says (section 2 and 4).
+//!
+//! The configuration and result of every ADD are kept on disk, so that DEL and CHECK get what ADD had, also when the
+//! files in the configuration directory have changed or the agent was killed in between.
+
+use std::{
+    fs, io,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use coracle_cni::{error::WireError, result::CniResult};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::{io::AsyncWriteExt as _, process::Command, time::timeout};
+
+use super::{
+    IFNAME,
+    conflist::{self, NetworkList},
+};
+use crate::{
+    network::{NetworkError, PodNetworkRequest},
+    runtime::types::{PodRef, PortMapping, SandboxId},
+};
+
+/// For one plugin call; address management over the network may take its time.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// Where distributions put plugins.
+const PLUGIN_DIRS: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
+
+/// The plugins of one configuration directory.
+#[derive(Debug)]
+pub(super) struct Plugins {
+    conf_dir: PathBuf,
+    plugin_dirs: Vec<PathBuf>,
+    cache_dir: PathBuf,
+}
+
+/// What is remembered of an attachment. Written without a result before ADD, with one after it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Cached {
+    list: NetworkList,
+    pod: PodRef,
+    netns: PathBuf,
+    port_mappings: Vec<PortMapping>,
+    result: Option<Value>,
+}
+
+impl Plugins {
+    pub(super) fn new(conf_dir: PathBuf, plugin_dirs: &[PathBuf], state_dir: &Path) -> Self {
+        let plugin_dirs = match plugin_dirs {
+            [] => PLUGIN_DIRS.iter().map(PathBuf::from).collect(),
+            dirs => dirs.to_vec(),
+        };
+        Self { conf_dir, plugin_dirs, cache_dir: state_dir.join("results") }
+    }
+
+    pub(super) fn ready(&self) -> Result<(), NetworkError> {
+        let list = conflist::load(&self.conf_dir).map_err(|why| NetworkError::NotReady { why })?;
+        for index in 0..list.plugins.len() {
+            let kind = conflist::plugin_type(&list, index);
+            self.find(kind).ok_or_else(|| NetworkError::NotReady { why: self.not_found(kind) })?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn add(&self, request: &PodNetworkRequest) -> Result<Vec<IpAddr>, NetworkError> {
+        if let Some(Cached { result: Some(result), .. }) = self.cached(&request.sandbox_id) {
+            return addresses(&result);
+        }
+        let list = conflist::load(&self.conf_dir).map_err(|why| NetworkError::NotReady { why })?;
+        let mut cached = Cached {
+            list,
+            pod: request.pod.clone(),
+            netns: request.netns.clone(),
+            port_mappings: request.port_mappings.clone(),
+            result: None,
+        };
+        self.remember(&request.sandbox_id, &cached)?;
+        match self.add_all(&request.sandbox_id, &cached).await {
+            Ok(result) => {
+                let addresses = addresses(&result)?;
+                cached.result = Some(result);
+                self.remember(&request.sandbox_id, &cached)?;
+                Ok(addresses)
+            }
+            Err(error) => {
+                // The first error is the one to tell; DEL comes again when the sandbox is removed.
+                if let Err(undo) = self.del(request).await {
+                    tracing::warn!(sandbox = %request.sandbox_id, error = %undo, "DEL after a failed ADD");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) async fn del(&self, request: &PodNetworkRequest) -> Result<(), NetworkError> {
+        let Some(cached) = self.cached(&request.sandbox_id) else { return Ok(()) };
+        self.del_cached(&request.sandbox_id, &cached).await
+    }
+
+    pub(super) async fn check(&self, request: &PodNetworkRequest) -> Result<(), NetworkError> {
+        let Some(Cached { result: Some(result), list, .. }) = self.cached(&request.sandbox_id) else {
+            return Err(NetworkError::NotReady { why: format!("sandbox {} was not attached", request.sandbox_id) });
+        };
+        if list.disable_check || !conflist::knows_check(&list.cni_version) {
+            return Ok(());
+        }
+        for index in 0..list.plugins.len() {
+            let conf = conflist::plugin_conf(&list, index, Some(&result), &request.port_mappings);
+            let kind = conflist::plugin_type(&list, index);
+            self.run(kind, "CHECK", &request.sandbox_id, &request.pod, Some(&request.netns), &conf).await?;
+        }
+        Ok(())
+    }
+
+    /// DEL for every remembered attachment that is not in `valid`.
+    pub(super) async fn gc(&self, valid: &[SandboxId]) -> Result<(), NetworkError> {
+        let mut first = Ok(());
+        for entry in fs::read_dir(&self.cache_dir).into_iter().flatten().flatten() {
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let id = SandboxId(name);
+            if valid.contains(&id) {
+                continue;
+            }
+            let Some(cached) = self.cached(&id) else { continue };
+            first = first.and(self.del_cached(&id, &cached).await);
+        }
+        first
+    }
+
+    async fn add_all(&self, id: &SandboxId, cached: &Cached) -> Result<Value, NetworkError> {
+        let mut previous = None;
+        for index in 0..cached.list.plugins.len() {
+            let kind = conflist::plugin_type(&cached.list, index);
+            let conf = conflist::plugin_conf(&cached.list, index, previous.as_ref(), &cached.port_mappings);
+            let answer = self.run(kind, "ADD", id, &cached.pod, Some(&cached.netns), &conf).await?;
+            previous = Some(serde_json::from_slice(&answer).map_err(|error| malformed(kind, "ADD", &error))?);
+        }
+        Ok(previous.unwrap_or_default())
+    }
+
+    async fn del_cached(&self, id: &SandboxId, cached: &Cached) -> Result<(), NetworkError> {
+        // A namespace that is gone must not stop plugins from cleaning up on the node: then none is named.
+        let netns = cached.netns.exists().then_some(cached.netns.as_path());
+        let mut first = Ok(());
+        for index in (0..cached.list.plugins.len()).rev() {
+            let kind = conflist::plugin_type(&cached.list, index);
+            let conf = conflist::plugin_conf(&cached.list, index, cached.result.as_ref(), &cached.port_mappings);
+            let done = self.run(kind, "DEL", id, &cached.pod, netns, &conf).await;
+            first = first.and(done.map(drop));
+        }
+        first?;
+        let path = self.cache_dir.join(&id.0);
+        match fs::remove_file(&path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => Err(state("forget", &path, &source)),
+            _ => Ok(()),
+        }
+    }
+
+    async fn run(
+        &self,
+        kind: &str,
+        command: &'static str,
+        id: &SandboxId,
+        pod: &PodRef,
+        netns: Option<&Path>,
+        conf: &Value,
+    ) -> Result<Vec<u8>, NetworkError> {
+        let exec = |source| NetworkError::Exec { plugin: kind.to_owned(), command, source };
+        let path = self
+            .find(kind)
+            .ok_or_else(|| exec(io::Error::new(io::ErrorKind::NotFound, self.not_found(kind))))?;
+        let search = std::env::join_paths(&self.plugin_dirs).map_err(|e| exec(io::Error::other(e)))?;
+        let mut child = Command::new(path)
+            .env("CNI_COMMAND", command)
+            .env("CNI_CONTAINERID", &id.0)
+            .env("CNI_NETNS", netns.unwrap_or(Path::new("")))
+            .env("CNI_IFNAME", IFNAME)
+            .env("CNI_PATH", search)
+            .env("CNI_ARGS", cni_args(id, pod))
+            .env("LC_ALL", "C")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(exec)?;
+        let mut stdin = child.stdin.take();
+        let input = conf.to_string();
+        let work = async {
+            let write = async {
+                match &mut stdin {
+                    // A plugin that does not read its configuration tells why on stdout.
+                    Some(pipe) => drop(pipe.write_all(input.as_bytes()).await),
+                    None => {}
+                }
+                drop(stdin.take());
+            };
+            tokio::join!(write, child.wait_with_output()).1
+        };
+        let output = timeout(DEADLINE, work)
+            .await
+            .map_err(|_| exec(io::Error::new(io::ErrorKind::TimedOut, "deadline passed")))?
+            .map_err(exec)?;
+        if output.status.success() {
+            return Ok(output.stdout);
+        }
+        let wire: Option<WireError> = serde_json::from_slice(&output.stdout).ok();
+        let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let (code, message) = match wire {
+            Some(wire) if wire.details.is_empty() => (wire.code, wire.msg),
+            Some(wire) => (wire.code, format!("{}: {}", wire.msg, wire.details)),
+            None => (999, format!("{}: {stderr}", output.status)),
+        };
+        Err(NetworkError::Plugin { plugin: kind.to_owned(), command, code, message })
+    }
+
+    fn find(&self, kind: &str) -> Option<PathBuf> {
+        self.plugin_dirs.iter().map(|dir| dir.join(kind)).find(|path| path.is_file())
+    }
+
+    fn not_found(&self, kind: &str) -> String {
+        let dirs: Vec<String> = self.plugin_dirs.iter().map(|dir| dir.display().to_string()).collect();
+        format!("CNI plugin {kind} is in none of {}", dirs.join(", "))
+    }
+
+    fn cached(&self, id: &SandboxId) -> Option<Cached> {
+        serde_json::from_slice(&fs::read(self.cache_dir.join(&id.0)).ok()?).ok()
+    }
+
+    fn remember(&self, id: &SandboxId, cached: &Cached) -> Result<(), NetworkError> {
+        let path = self.cache_dir.join(&id.0);
+        let unfinished = path.with_extension("tmp");
+        let write = || {
+            fs::create_dir_all(&self.cache_dir)?;
+            fs::write(&unfinished, serde_json::to_vec(cached)?)?;
+            fs::rename(&unfinished, &path)
+        };
+        write().map_err(|source| state("remember", &path, &source))
+    }
+}
+
+fn cni_args(id: &SandboxId, pod: &PodRef) -> String {
+    format!(
+        "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={};K8S_POD_INFRA_CONTAINER_ID={id};K8S_POD_UID={}",
+        pod.namespace, pod.name, pod.uid
+    )
+}
+
+fn addresses(result: &Value) -> Result<Vec<IpAddr>, NetworkError> {
+    let result: CniResult =
+        serde_json::from_value(result.clone()).map_err(|error| malformed("the last one", "ADD", &error))?;
+    Ok(result.addresses())
+}
+
+fn malformed(plugin: &str, command: &'static str, error: &serde_json::Error) -> NetworkError {
+    let message = format!("its result cannot be read: {error}");
+    NetworkError::Plugin { plugin: plugin.to_owned(), command, code: 6, message }
+}
+
+fn state(operation: &str, path: &Path, source: &io::Error) -> NetworkError {
+    NetworkError::NotReady { why: format!("{operation} {}: {source}", path.display()) }
+}

@@ -1,0 +1,249 @@
+//! The node's own network: `coracle-cni`'s code in this process, on blocking threads.
+//!
+//! The configuration is generated from the node's podCIDR and remembered on disk, so that pods get their network back
+//! while the API server is away. Nothing is executed for a pod unless it publishes ports.
+
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr},
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use coracle_cni::{
+    Attachment, CniError, NetConf,
+    conf::{DEFAULT_VERSION, IpamConf, ValidAttachment},
+    iptables::Iptables,
+    masquerade,
+    netlink::Netlink,
+    veth,
+};
+use ipnet::{IpNet, Ipv4Net};
+
+use super::{CniConfig, IFNAME};
+use crate::{
+    network::{NetworkError, PodNetworkRequest, port_map::PortMaps},
+    runtime::types::SandboxId,
+};
+
+const PLUGIN: &str = "coracle-cni";
+const NETWORK: &str = "coracle";
+/// A namespace's links are gone this long after it, or never.
+const LINK_GRACE: Duration = Duration::from_secs(2);
+
+/// The generated network. Cheap to clone: the state is shared.
+#[derive(Debug, Clone)]
+pub(super) struct OwnNetwork {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    config: CniConfig,
+    /// Where the configuration is remembered.
+    file: PathBuf,
+    conf: Mutex<Option<NetConf>>,
+    ports: PortMaps,
+}
+
+impl OwnNetwork {
+    pub(super) fn new(config: CniConfig) -> Self {
+        let file = config.state_dir.join("network.json");
+        // Only what an earlier run of this code wrote; anything else waits for the podCIDR.
+        let conf = fs::read(&file).ok().and_then(|bytes| NetConf::parse(&bytes).ok());
+        let ports = PortMaps::load(config.state_dir.join("hostports"));
+        Self { shared: Arc::new(Shared { config, file, conf: Mutex::new(conf), ports }) }
+    }
+
+    pub(super) fn conf(&self) -> Option<NetConf> {
+        self.lock().clone()
+    }
+
+    /// Blocks.
+    pub(super) fn set_pod_cidr(&self, cidr: IpNet) -> Result<(), NetworkError> {
+        let IpNet::V4(subnet) = cidr else {
+            return Err(NetworkError::NotReady { why: format!("podCIDR {cidr} is not IPv4") });
+        };
+        let known = self.conf();
+        if known.as_ref().is_some_and(|conf| conf.ipam.subnet == subnet) {
+            return self.repair();
+        }
+        let mtu = self.shared.config.mtu.or_else(uplink_mtu);
+        let conf = self.generate(subnet, mtu, known.map(|conf| conf.no_masquerade).unwrap_or_default());
+        conf.validate().map_err(failed("ADD"))?;
+        prepare(&conf).map_err(failed("ADD"))?;
+        self.remember(conf)
+    }
+
+    /// Blocks.
+    pub(super) fn set_node_addresses(&self, addresses: &[IpAddr]) -> Result<(), NetworkError> {
+        let Some(mut conf) = self.conf() else { return Ok(()) };
+        let no_masquerade = self.no_masquerade(addresses.iter().copied());
+        if conf.no_masquerade == no_masquerade {
+            return Ok(());
+        }
+        conf.no_masquerade = no_masquerade;
+        let iptables = Iptables::find().map_err(CniError::from).map_err(failed("ADD"))?;
+        masquerade::ensure(&iptables, &conf).map_err(CniError::from).map_err(failed("ADD"))?;
+        self.remember(conf)
+    }
+
+    /// Writes again what was removed from bridge and rules. Blocks.
+    pub(super) fn repair(&self) -> Result<(), NetworkError> {
+        let Some(conf) = self.conf() else { return Ok(()) };
+        prepare(&conf).map_err(failed("CHECK"))?;
+        self.shared.ports.repair().map_err(CniError::from).map_err(failed("CHECK"))
+    }
+
+    /// Blocks.
+    pub(super) fn setup(&self, request: &PodNetworkRequest) -> Result<Vec<IpAddr>, NetworkError> {
+        let conf = self.ready()?;
+        let attachment = attachment(request);
+        let result = coracle_cni::add(&attachment, &conf).map_err(failed("ADD"))?;
+        let addresses = result.addresses();
+        if !request.port_mappings.is_empty()
+            && let Some(IpAddr::V4(address)) = addresses.first()
+            && let Err(error) = self.shared.ports.publish(&request.sandbox_id, *address, &request.port_mappings)
+        {
+            // The caller hears why it failed; what cannot be undone is found by `gc`.
+            if let Err(undo) = coracle_cni::del(&attachment, &conf) {
+                tracing::warn!(sandbox = %request.sandbox_id, error = %undo, "a failed ADD left its link");
+            }
+            return Err(failed("ADD")(error.into()));
+        }
+        Ok(addresses)
+    }
+
+    /// Blocks, without waiting for the kernel to delete links.
+    pub(super) fn teardown(&self, request: &PodNetworkRequest) -> Result<(), NetworkError> {
+        let Some(conf) = self.conf() else { return Ok(()) };
+        let ports = self.shared.ports.withdraw(&request.sandbox_id).map_err(CniError::from);
+        let address = coracle_cni::release(&attachment(request), &conf);
+        ports.and(address).map_err(failed("DEL"))
+    }
+
+    /// Deletes the sandbox' link if the end of its namespace has not done so after a while.
+    pub(super) async fn collect_link(self, sandbox: SandboxId) {
+        tokio::time::sleep(LINK_GRACE).await;
+        let deleted = tokio::task::spawn_blocking(move || {
+            let name = veth::host_name(&sandbox.0, IFNAME);
+            Netlink::open().and_then(|mut netlink| veth::delete(&mut netlink, &name))
+        });
+        match deleted.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "a link stays until the next start"),
+            Err(error) => tracing::warn!(%error, "deleting a link ended early"),
+        }
+    }
+
+    /// Blocks.
+    pub(super) fn check(&self, request: &PodNetworkRequest) -> Result<(), NetworkError> {
+        coracle_cni::check(&attachment(request), &self.ready()?).map_err(failed("CHECK"))
+    }
+
+    /// Blocks.
+    pub(super) fn gc(&self, valid: &[SandboxId]) -> Result<(), NetworkError> {
+        let Some(mut conf) = self.conf() else { return Ok(()) };
+        conf.valid_attachments = valid
+            .iter()
+            .map(|id| ValidAttachment { container_id: id.0.clone(), ifname: IFNAME.to_owned() })
+            .collect();
+        coracle_cni::gc(&conf).map_err(failed("GC"))?;
+        self.shared.ports.retain(valid).map_err(CniError::from).map_err(failed("GC"))
+    }
+
+    pub(super) fn ready(&self) -> Result<NetConf, NetworkError> {
+        self.conf().ok_or_else(|| NetworkError::NotReady { why: "the node has no podCIDR yet".into() })
+    }
+
+    fn generate(&self, subnet: Ipv4Net, mtu: Option<u32>, known: Vec<Ipv4Net>) -> NetConf {
+        let no_masquerade = if known.is_empty() { self.no_masquerade(std::iter::empty()) } else { known };
+        NetConf {
+            cni_version: DEFAULT_VERSION.into(),
+            name: NETWORK.into(),
+            kind: PLUGIN.into(),
+            bridge: self.shared.config.bridge.clone(),
+            mtu,
+            hairpin_mode: true,
+            ip_masq: true,
+            no_masquerade,
+            ipam: IpamConf {
+                kind: String::new(),
+                subnet: subnet.trunc(),
+                range_start: None,
+                range_end: None,
+                gateway: None,
+                data_dir: self.shared.config.state_dir.join("networks"),
+            },
+            valid_attachments: Vec::new(),
+            prev_result: None,
+        }
+    }
+
+    fn no_masquerade(&self, addresses: impl Iterator<Item = IpAddr>) -> Vec<Ipv4Net> {
+        let cidrs = self.shared.config.cluster_cidrs.iter().filter_map(|cidr| match cidr {
+            IpNet::V4(cidr) => Some(cidr.trunc()),
+            IpNet::V6(_) => None,
+        });
+        let mut nodes: Vec<Ipv4Net> = addresses
+            .filter_map(|address| match address {
+                IpAddr::V4(address) => Some(Ipv4Net::from(address)),
+                IpAddr::V6(_) => None,
+            })
+            .collect();
+        nodes.sort();
+        nodes.dedup();
+        cidrs.chain(nodes).collect()
+    }
+
+    fn remember(&self, conf: NetConf) -> Result<(), NetworkError> {
+        let path = &self.shared.file;
+        let write = || {
+            fs::create_dir_all(&self.shared.config.state_dir)?;
+            let unfinished = path.with_extension("tmp");
+            fs::write(&unfinished, serde_json::to_vec(&conf)?)?;
+            fs::rename(&unfinished, path)
+        };
+        write().map_err(|source| {
+            let path = path.clone();
+            failed("ADD")(CniError::Io { operation: "write", path, source })
+        })?;
+        *self.lock() = Some(conf);
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<NetConf>> {
+        // The value is replaced as a whole: a panic elsewhere leaves it sound.
+        self.shared.conf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn prepare(conf: &NetConf) -> Result<(), CniError> {
+    coracle_cni::prepare(&mut Netlink::open()?, conf).map(drop)
+}
+
+fn attachment(request: &PodNetworkRequest) -> Attachment {
+    Attachment {
+        container_id: request.sandbox_id.0.clone(),
+        ifname: IFNAME.to_owned(),
+        netns: Some(request.netns.clone()),
+    }
+}
+
+fn failed(command: &'static str) -> impl Fn(CniError) -> NetworkError {
+    move |error| {
+        let wire = error.to_wire(DEFAULT_VERSION);
+        let message = if wire.details.is_empty() { wire.msg } else { format!("{}: {}", wire.msg, wire.details) };
+        NetworkError::Plugin { plugin: PLUGIN.into(), command, code: wire.code, message }
+    }
+}
+
+/// The MTU of the link that leads to the default route, if there is one.
+fn uplink_mtu() -> Option<u32> {
+    let mut netlink = Netlink::open().ok()?;
+    let routes = netlink.routes().ok()?;
+    let uplink = routes.iter().find(|route| route.destination.addr() == Ipv4Addr::UNSPECIFIED)?.interface?;
+    let links = netlink.links().ok()?;
+    links.iter().find(|link| link.index == uplink).map(|link| link.mtu)
+}
