@@ -36,6 +36,9 @@ mod metadata;
 mod resource;
 mod ring;
 mod selection;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests;
 mod watcher;
 
 use std::{

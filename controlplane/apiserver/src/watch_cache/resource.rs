@@ -255,6 +255,11 @@ impl ResourceCache {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn narrow_groups(&self) -> usize {
+        self.state.read().groups.narrow_count()
+    }
+
     // === for the feed ===
 
     /// Applies the events of one batch; returns whom to wake.
