@@ -1,0 +1,14 @@
+//! NodeName: a pod that names its node goes nowhere else.
+
+use crate::{framework::Filter, node_info::NodeInfo, pod_info::PodInfo};
+
+pub(super) struct NodeName;
+
+impl Filter for NodeName {
+    fn filter(&self, pod: &PodInfo, node: &NodeInfo) -> Vec<&'static str> {
+        match &pod.node_name {
+            Some(name) if *name != node.name => vec!["node(s) didn't match the requested node name"],
+            _ => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! NodeUnschedulable: cordoned nodes take no pods, unless they tolerate the cordon.
+
+use k8s_openapi::api::core::v1::Taint;
+
+use super::taint_toleration::tolerates;
+use crate::{framework::Filter, node_info::NodeInfo, pod_info::PodInfo};
+
+pub(super) struct NodeUnschedulable;
+
+impl Filter for NodeUnschedulable {
+    fn filter(&self, pod: &PodInfo, node: &NodeInfo) -> Vec<&'static str> {
+        if !node.unschedulable {
+            return Vec::new();
+        }
+        let taint = Taint {
+            key: "node.kubernetes.io/unschedulable".to_owned(),
+            effect: "NoSchedule".to_owned(),
+            ..Taint::default()
+        };
+        let tolerated = pod.tolerations.iter().any(|toleration| tolerates(toleration, &taint));
+        if tolerated { Vec::new() } else { vec!["node(s) were unschedulable"] }
+    }
+}
