@@ -24,9 +24,24 @@
 //! Architecture invariant: nothing outside this crate touches the store.
 #![forbid(unsafe_code)]
 
+mod authn;
+mod authz;
+pub mod body;
+mod bootstrap;
+mod client;
+mod endpoints;
+mod handler;
+mod list_options;
+mod nonresource;
 pub mod pki;
+mod query;
+mod reply;
 pub mod request_info;
+mod serve;
 pub mod server;
+mod subresource;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod user;
 pub mod watch_cache;
 
@@ -35,6 +50,9 @@ pub mod registry;
 pub mod discovery;
 pub mod openapi;
 pub mod table;
+
+#[cfg(test)]
+mod tests;
 
 pub use server::{ApiServer, ApiServerConfig, ApiServerError, first_service_ip};
 pub use user::UserInfo;

@@ -1,1 +1,252 @@
 //! What a URL asks for, in upstream's terms.
+//!
+//! Pure: knows nothing of which resources exist.
+//!
+//! Source: `k8s.io/apiserver/pkg/endpoints/request/requestinfo.go` at v1.37.
+
+use std::borrow::Cow;
+
+use http::Method;
+
+use crate::query::{self, Query};
+
+/// What is done, as authorization sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// GET of one object, or of something that is no resource.
+    Get,
+    /// GET of a collection.
+    List,
+    /// GET of a collection with `watch`.
+    Watch,
+    /// POST.
+    Create,
+    /// PUT.
+    Update,
+    /// PATCH.
+    Patch,
+    /// DELETE of one object.
+    Delete,
+    /// DELETE of a collection.
+    DeleteCollection,
+    /// HEAD or OPTIONS of something that is no resource.
+    Other,
+}
+
+impl Verb {
+    /// Such as `deletecollection`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
+            Self::Other => "other",
+        }
+    }
+
+    /// Whether nothing changes.
+    pub fn is_read(self) -> bool {
+        matches!(self, Self::Get | Self::List | Self::Watch | Self::Other)
+    }
+}
+
+/// A request to a resource: `/api/v1/namespaces/NS/pods/NAME/log` taken apart. Absent parts are empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResourceRequest<'a> {
+    /// What is done.
+    pub verb: Verb,
+    /// Empty for the core group.
+    pub group: &'a str,
+    /// Such as `v1`.
+    pub version: &'a str,
+    /// Such as `pods`.
+    pub resource: &'a str,
+    /// Such as `log`.
+    pub subresource: &'a str,
+    /// Of the object; for a Namespace its own name.
+    pub namespace: Cow<'a, str>,
+    /// Of the object. For a list or watch, what a `metadata.name` field selector asks for.
+    pub name: Cow<'a, str>,
+    /// What follows the subresource, without the leading slash: the path behind `proxy`.
+    pub rest: &'a str,
+    /// Whether the URL names a namespace that the resource is in (false for `/api/v1/namespaces/x`).
+    pub in_namespace: bool,
+}
+
+/// What a URL asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RequestInfo<'a> {
+    /// Objects.
+    Resource(ResourceRequest<'a>),
+    /// Anything else: `/version`, discovery, health.
+    NonResource {
+        /// Without a trailing slash, except for `/` itself.
+        path: &'a str,
+    },
+}
+
+impl<'a> RequestInfo<'a> {
+    /// Takes `path` apart.
+    pub fn parse(method: &Method, path: &'a str, query: &Query<'_>) -> Self {
+        let trimmed = path.trim_end_matches('/');
+        let non_resource = Self::NonResource { path: if trimmed.is_empty() { "/" } else { trimmed } };
+        let mut parts = Segments(trimmed.trim_start_matches('/'));
+        let (group, version) = match parts.next() {
+            Some("api") => ("", parts.next()),
+            Some("apis") => match parts.next() {
+                Some(group) => (group, parts.next()),
+                None => return non_resource,
+            },
+            _ => return non_resource,
+        };
+        let Some(version) = version else { return non_resource };
+        let Some(mut first) = parts.next() else { return non_resource };
+        let mut legacy_watch = false;
+        if first == "watch" {
+            let Some(next) = parts.next() else { return non_resource };
+            first = next;
+            legacy_watch = true;
+        }
+        let mut request = ResourceRequest {
+            verb: Verb::Other,
+            group,
+            version,
+            resource: first,
+            subresource: "",
+            namespace: Cow::Borrowed(""),
+            name: Cow::Borrowed(""),
+            rest: "",
+            in_namespace: false,
+        };
+        if first == "namespaces" {
+            if let Some(namespace) = parts.next() {
+                request.namespace = query::decode(namespace, false);
+                request.name = request.namespace.clone();
+                match parts.next() {
+                    None => {}
+                    Some(sub @ ("status" | "finalize")) => request.subresource = sub,
+                    Some(resource) => {
+                        request.in_namespace = true;
+                        request.resource = resource;
+                        request.name = Cow::Borrowed("");
+                        request.take_name(&mut parts);
+                    }
+                }
+            }
+        } else {
+            request.take_name(&mut parts);
+        }
+        request.verb = verb(method, &request.name, legacy_watch, query);
+        if matches!(request.verb, Verb::List | Verb::Watch | Verb::DeleteCollection) {
+            if let Some(name) = query.text("fieldSelector").and_then(selected_name) {
+                request.name = Cow::Owned(name.to_owned());
+            }
+        }
+        Self::Resource(request)
+    }
+}
+
+impl<'a> ResourceRequest<'a> {
+    fn take_name(&mut self, parts: &mut Segments<'a>) {
+        if let Some(name) = parts.next() {
+            self.name = query::decode(name, false);
+        }
+        if let Some(subresource) = parts.next() {
+            self.subresource = subresource;
+        }
+        self.rest = parts.0;
+    }
+
+    /// `pods` or `pods/log`.
+    pub fn resource_path(&self) -> Cow<'a, str> {
+        if self.subresource.is_empty() {
+            Cow::Borrowed(self.resource)
+        } else {
+            Cow::Owned(format!("{}/{}", self.resource, self.subresource))
+        }
+    }
+}
+
+fn verb(method: &Method, name: &str, legacy_watch: bool, query: &Query<'_>) -> Verb {
+    match *method {
+        Method::POST => Verb::Create,
+        Method::PUT => Verb::Update,
+        Method::PATCH => Verb::Patch,
+        Method::DELETE if name.is_empty() => Verb::DeleteCollection,
+        Method::DELETE => Verb::Delete,
+        Method::GET | Method::HEAD if legacy_watch => Verb::Watch,
+        Method::GET | Method::HEAD if !name.is_empty() => Verb::Get,
+        Method::GET | Method::HEAD if query.flag("watch").unwrap_or(false) => Verb::Watch,
+        Method::GET | Method::HEAD => Verb::List,
+        _ => Verb::Other,
+    }
+}
+
+/// The name that a field selector pins, if it pins one.
+fn selected_name(selector: &str) -> Option<&str> {
+    selector.split(',').find_map(|part| {
+        let value = part.strip_prefix("metadata.name=")?;
+        Some(value.strip_prefix('=').unwrap_or(value))
+    })
+}
+
+/// Path elements; the rest stays reachable as it is.
+struct Segments<'a>(&'a str);
+
+impl<'a> Segments<'a> {
+    fn next(&mut self) -> Option<&'a str> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let (first, rest) = self.0.split_once('/').unwrap_or((self.0, ""));
+        self.0 = rest;
+        Some(first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(method: Method, url: &str, expect: &str) {
+        let (path, raw) = url.split_once('?').unwrap_or((url, ""));
+        let query = Query::parse(raw);
+        let said = match RequestInfo::parse(&method, path, &query) {
+            RequestInfo::NonResource { path } => path.to_owned(),
+            RequestInfo::Resource(r) => format!(
+                "{} g={} v={} r={} s={} ns={} n={} rest={}",
+                r.verb.as_str(), r.group, r.version, r.resource, r.subresource, r.namespace, r.name, r.rest
+            ),
+        };
+        assert_eq!(said, expect, "{method} {url}");
+    }
+
+    #[test]
+    fn urls_are_taken_apart_as_upstream_does() {
+        let get = || Method::GET;
+        check(get(), "/version/", "/version");
+        check(get(), "/", "/");
+        check(get(), "/apis/apps/v1/", "/apis/apps/v1");
+        check(get(), "/api/v1/pods", "list g= v=v1 r=pods s= ns= n= rest=");
+        check(get(), "/api/v1/pods?watch=1", "watch g= v=v1 r=pods s= ns= n= rest=");
+        check(get(), "/api/v1/namespaces/", "list g= v=v1 r=namespaces s= ns= n= rest=");
+        check(get(), "/api/v1/namespaces/a", "get g= v=v1 r=namespaces s= ns=a n=a rest=");
+        check(Method::PUT, "/api/v1/namespaces/a/finalize", "update g= v=v1 r=namespaces s=finalize ns=a n=a rest=");
+        check(get(), "/api/v1/namespaces/a/pods/b/", "get g= v=v1 r=pods s= ns=a n=b rest=");
+        check(Method::POST, "/apis/apps/v1/namespaces/a/deployments", "create g=apps v=v1 r=deployments s= ns=a n= rest=");
+        check(Method::DELETE, "/api/v1/namespaces/a/pods", "deletecollection g= v=v1 r=pods s= ns=a n= rest=");
+        check(Method::PATCH, "/api/v1/nodes/n%2F1/status", "patch g= v=v1 r=nodes s=status ns= n=n/1 rest=");
+        check(get(), "/api/v1/nodes/n/proxy/a/b", "get g= v=v1 r=nodes s=proxy ns= n=n rest=a/b");
+        check(get(), "/api/v1/watch/namespaces/a/pods", "watch g= v=v1 r=pods s= ns=a n= rest=");
+        check(
+            get(),
+            "/api/v1/namespaces/a/secrets?fieldSelector=metadata.name%3Db",
+            "list g= v=v1 r=secrets s= ns=a n=b rest=",
+        );
+    }
+}

@@ -2,14 +2,42 @@
 //!
 //! It does not listen by itself: [`ApiServer::serve`] takes a bound listener.
 
-use std::{collections::HashMap, net::SocketAddr, ops::RangeInclusive, sync::Arc};
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    ops::RangeInclusive,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
+use coracle_api::status::Status;
 use coracle_store::Backend;
 use ipnet::IpNet;
-use tokio::net::TcpListener;
+use serde_json::Value;
+use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::{pki::Pki, user::UserInfo};
+use crate::{
+    authn::{TokenCache, service_account::TokenSigner},
+    authz::{self, Chain},
+    bootstrap,
+    client,
+    endpoints::Call,
+    pki::{Pki, PkiError},
+    registry::{
+        resource::{Registry, Resource},
+        store::{
+            Store, WriteOptions, Written,
+            delete::{DeleteOptions, Deleted},
+            update::Change,
+        },
+    },
+    serve,
+    user::UserInfo,
+    watch_cache::WatchCacheError,
+};
 
 /// What an [`ApiServer`] is made from. All values are validated by who builds it.
 #[derive(Debug, Clone)]
@@ -26,6 +54,23 @@ pub struct ApiServerConfig {
     pub static_tokens: HashMap<String, UserInfo>,
     /// Requests in flight, watches and streams not counted, before 429.
     pub max_in_flight: usize,
+    /// Connections at once; further ones wait in the kernel's queue.
+    pub max_connections: usize,
+}
+
+impl ApiServerConfig {
+    /// Upstream's defaults around what has no default.
+    pub fn new(pki: Arc<Pki>, service_cidr: IpNet, advertise: SocketAddr) -> Self {
+        Self {
+            pki,
+            service_cidr,
+            node_ports: 30000..=32767,
+            advertise,
+            static_tokens: HashMap::new(),
+            max_in_flight: 600,
+            max_connections: 4096,
+        }
+    }
 }
 
 /// Why an [`ApiServer`] could not start.
@@ -34,10 +79,13 @@ pub struct ApiServerConfig {
 pub enum ApiServerError {
     /// The store could not be read.
     #[error("the store cannot be read")]
-    ReadStore(#[source] coracle_store::StoreError),
+    ReadStore(#[source] WatchCacheError),
     /// TLS could not be set up from the certificates.
     #[error("TLS cannot be set up from the certificates in the pki directory")]
     SetUpTls(#[source] rustls::Error),
+    /// A certificate or key could not be read.
+    #[error(transparent)]
+    ReadPki(#[from] PkiError),
     /// Something that every cluster starts with could not be written.
     #[error("cannot write {what}: {message}")]
     Bootstrap {
@@ -51,6 +99,15 @@ pub enum ApiServerError {
 /// The API server.
 pub struct ApiServer {
     pub(crate) config: ApiServerConfig,
+    pub(crate) store: Store,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) authorizer: Chain,
+    pub(crate) tokens: TokenCache,
+    pub(crate) signer: TokenSigner,
+    pub(crate) anonymous: Arc<UserInfo>,
+    pub(crate) in_flight: Semaphore,
+    pub(crate) shutdown: CancellationToken,
+    bootstrapped: AtomicBool,
 }
 
 impl ApiServer {
@@ -59,14 +116,32 @@ impl ApiServer {
     /// # Errors
     /// The store cannot be read or written, or the certificates are unusable: permanent.
     pub async fn new(config: ApiServerConfig, backend: Arc<dyn Backend>) -> Result<Arc<Self>, ApiServerError> {
-        let _ = backend;
-        Ok(Arc::new(Self { config }))
+        let shutdown = CancellationToken::new();
+        let (registry, cache) =
+            Registry::start(&backend, shutdown.clone()).await.map_err(ApiServerError::ReadStore)?;
+        let registry = Arc::new(registry);
+        let signer = TokenSigner::new(&config.pki.service_account_key_pem).ok_or(PkiError::Parse { what: "sa.key" })?;
+        let server = Arc::new(Self {
+            store: Store { backend, cache },
+            authorizer: Chain::new(Arc::clone(&registry)),
+            registry,
+            tokens: TokenCache::default(),
+            signer,
+            anonymous: Arc::new(UserInfo::anonymous()),
+            in_flight: Semaphore::new(config.max_in_flight),
+            shutdown,
+            bootstrapped: AtomicBool::new(false),
+            config,
+        });
+        bootstrap::ensure(&server).await?;
+        server.bootstrapped.store(true, Ordering::Release);
+        tokio::spawn(bootstrap::repair(Arc::clone(&server)));
+        Ok(server)
     }
 
     /// A client with identity `user` that calls the handlers in this process: no socket, no TLS.
     pub fn client(self: &Arc<Self>, user: UserInfo) -> kube::Client {
-        let _ = user;
-        unimplemented!()
+        client::client(Arc::clone(self), user)
     }
 
     /// Serves `listener` until `shutdown`, then lets requests under way finish (10 s at most).
@@ -78,15 +153,72 @@ impl ApiServer {
         listener: TcpListener,
         shutdown: CancellationToken,
     ) -> Result<(), ApiServerError> {
-        let _ = (listener, shutdown);
+        serve::serve(self, listener, shutdown).await
+    }
+
+    /// Ends watches and the cache. [`ApiServer::serve`] does this too when it ends.
+    pub async fn stop(&self) {
+        self.shutdown.cancel();
+        self.store.cache.stopped().await;
+    }
+
+    pub(crate) fn is_bootstrapped(&self) -> bool {
+        self.bootstrapped.load(Ordering::Acquire)
+    }
+
+    /// Changes and checks what only the request as a whole tells, before validation.
+    pub(crate) async fn admit_create(&self, call: &Call<'_>, object: &mut Value) -> Result<(), Status> {
+        if let Some(node) = call.user.node_name() {
+            let name = coracle_api::meta::name(object);
+            authz::node::check_create(node, call.resource.info.plural, object)
+                .map_err(|why| Status::forbidden(&call.resource.group_resource, name, why))?;
+        }
         Ok(())
+    }
+
+    /// Creates an object and what has to be reserved for it.
+    pub(crate) async fn create(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        object: Value,
+        options: WriteOptions,
+    ) -> Result<Written, Status> {
+        self.store.create(resource, namespace, object, options).await
+    }
+
+    /// Changes an object and what is reserved for it.
+    pub(crate) async fn update(
+        &self,
+        resource: &Resource,
+        target: &Change<'_>,
+        change: impl FnMut(&Value) -> Result<Value, Status>,
+    ) -> Result<Written, Status> {
+        self.store.update(resource, target, change).await
+    }
+
+    /// Deletes an object and gives back what was reserved for it.
+    pub(crate) async fn delete(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, Status> {
+        self.store.delete(resource, namespace, name, options).await
+    }
+}
+
+impl std::fmt::Debug for ApiServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ApiServer").field("advertise", &self.config.advertise).finish_non_exhaustive()
     }
 }
 
 /// The first address of `service_cidr`: the `kubernetes` Service's.
-pub fn first_service_ip(service_cidr: &IpNet) -> std::net::IpAddr {
+pub fn first_service_ip(service_cidr: &IpNet) -> IpAddr {
     match service_cidr.trunc() {
-        IpNet::V4(net) => std::net::Ipv4Addr::from(u32::from(net.addr()).saturating_add(1)).into(),
-        IpNet::V6(net) => std::net::Ipv6Addr::from(u128::from(net.addr()).saturating_add(1)).into(),
+        IpNet::V4(net) => Ipv4Addr::from(u32::from(net.addr()).saturating_add(1)).into(),
+        IpNet::V6(net) => Ipv6Addr::from(u128::from(net.addr()).saturating_add(1)).into(),
     }
 }

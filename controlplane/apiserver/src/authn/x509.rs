@@ -1,0 +1,33 @@
+//! Client certificates: CN is the user, every O a group. The chain was verified by TLS.
+
+use rustls_pki_types::CertificateDer;
+use x509_parser::{certificate::X509Certificate, prelude::FromDer as _};
+
+use crate::user::UserInfo;
+
+/// The identity in a verified client certificate; `None` without a common name.
+pub(crate) fn user(certificate: &CertificateDer<'_>) -> Option<UserInfo> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let name = certificate.subject().iter_common_name().next()?.as_str().ok()?;
+    if name.is_empty() {
+        return None;
+    }
+    let groups: Vec<&str> =
+        certificate.subject().iter_organization().filter_map(|group| group.as_str().ok()).collect();
+    Some(UserInfo::new(name, &groups))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pki::{Pki, ServerNames};
+
+    #[test]
+    fn subject_gives_user_and_groups() {
+        let pki = Pki::ephemeral(&ServerNames::default()).unwrap();
+        let pair = pki.issue_client("system:node:n1", &["system:nodes", "other"]).unwrap();
+        let user = user(&pair.chain().unwrap()[0]).unwrap();
+        assert_eq!(user.name, "system:node:n1");
+        assert!(user.is_in("system:nodes") && user.is_in("other") && user.is_in("system:authenticated"));
+    }
+}

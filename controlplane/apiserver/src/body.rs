@@ -1,0 +1,112 @@
+//! Response bodies: whole, in lazily made chunks, or endless.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use futures::{Stream, stream::BoxStream};
+use http_body::{Frame, SizeHint};
+
+/// Why a body ended early.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A response body.
+#[derive(Default)]
+pub enum Body {
+    /// Nothing, or nothing more.
+    #[default]
+    Empty,
+    /// All at once.
+    Full(Bytes),
+    /// Chunks made as the connection takes them, of a length known before.
+    Chunks {
+        /// Makes the chunks.
+        source: Box<dyn Iterator<Item = Bytes> + Send>,
+        /// Bytes still to come.
+        left: u64,
+    },
+    /// As long as it lasts.
+    Stream(BoxStream<'static, Result<Bytes, BoxError>>),
+}
+
+impl std::fmt::Debug for Body {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Empty => "Empty",
+            Self::Full(_) => "Full",
+            Self::Chunks { .. } => "Chunks",
+            Self::Stream(_) => "Stream",
+        })
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self::Full(bytes)
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Full(bytes.into())
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Self::Full(text.into())
+    }
+}
+
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Self {
+        Self::Full(Bytes::from_static(text.as_bytes()))
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match &mut *self {
+            Self::Empty => Poll::Ready(None),
+            Self::Full(bytes) => {
+                let bytes = std::mem::take(bytes);
+                *self = Self::Empty;
+                Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
+            }
+            Self::Chunks { source, left } => match source.next() {
+                Some(chunk) => {
+                    *left = left.saturating_sub(chunk.len() as u64);
+                    Poll::Ready(Some(Ok(Frame::data(chunk))))
+                }
+                None => {
+                    *self = Self::Empty;
+                    Poll::Ready(None)
+                }
+            },
+            Self::Stream(stream) => Pin::new(stream).poll_next(cx).map_ok(Frame::data),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Full(bytes) => bytes.is_empty(),
+            Self::Chunks { left, .. } => *left == 0,
+            Self::Stream(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Chunks { left, .. } => SizeHint::with_exact(*left),
+            Self::Stream(_) => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The objects every cluster starts with: four namespaces, the `kubernetes` Service and where it leads.
+//!
+//! Level-triggered: the same function makes them at first start and repairs them later.
+//!
+//! Source: `pkg/controlplane/controller/{systemnamespaces,kubernetesservice}` at v1.37.
+
+use std::{sync::Arc, time::Duration};
+
+use coracle_api::{meta, status::Status};
+use serde_json::{Value, json};
+
+use crate::{
+    registry::store::{
+        WriteOptions,
+        update::{Change, Part},
+    },
+    server::{ApiServer, ApiServerError, first_service_ip},
+};
+
+const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
+const REPAIR_PERIOD: Duration = Duration::from_secs(10);
+
+/// Makes or repairs all of them.
+///
+/// # Errors
+/// [`ApiServerError::Bootstrap`] names the object.
+pub(crate) async fn ensure(server: &ApiServer) -> Result<(), ApiServerError> {
+    for name in NAMESPACES {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        ensure_object(server, ("", "v1", "namespaces"), "", namespace, None).await?;
+    }
+    let config = &server.config;
+    let port = config.advertise.port();
+    let address = config.advertise.ip().to_string();
+    let metadata = json!({"name": "kubernetes", "namespace": "default"});
+    let service_ip = first_service_ip(&config.service_cidr).to_string();
+    let mut service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": metadata,
+        "spec": {
+            "type": "ClusterIP", "sessionAffinity": "None",
+            "clusterIP": service_ip, "clusterIPs": [service_ip],
+            "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "internalTrafficPolicy": "Cluster",
+            "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": port}],
+        },
+    });
+    service["metadata"]["labels"] = json!({"component": "apiserver", "provider": "kubernetes"});
+    ensure_object(server, ("", "v1", "services"), "default", service, Some("spec")).await?;
+    let mut endpoints = json!({
+        "apiVersion": "v1", "kind": "Endpoints", "metadata": metadata,
+        "subsets": [{"addresses": [{"ip": address}], "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}],
+    });
+    endpoints["metadata"]["labels"] = json!({"endpointslice.kubernetes.io/skip-mirror": "true"});
+    ensure_object(server, ("", "v1", "endpoints"), "default", endpoints, Some("subsets")).await?;
+    let mut slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata,
+        "addressType": if config.advertise.is_ipv4() { "IPv4" } else { "IPv6" },
+        "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
+        "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+    });
+    slice["metadata"]["labels"] = json!({"kubernetes.io/service-name": "kubernetes"});
+    ensure_object(server, ("discovery.k8s.io", "v1", "endpointslices"), "default", slice, Some("endpoints")).await
+}
+
+/// Repairs until `server` stops.
+pub(crate) async fn repair(server: Arc<ApiServer>) {
+    loop {
+        tokio::select! {
+            () = server.shutdown.cancelled() => return,
+            () = tokio::time::sleep(REPAIR_PERIOD) => {}
+        }
+        if let Err(error) = ensure(&server).await {
+            tracing::warn!(%error, "cannot repair what every cluster has");
+        }
+    }
+}
+
+/// Creates the object, or puts the `owned` field right if it is there. `ports` go with `endpoints`.
+async fn ensure_object(
+    server: &ApiServer,
+    (group, version, plural): (&str, &str, &str),
+    namespace: &str,
+    wanted: Value,
+    owned: Option<&str>,
+) -> Result<(), ApiServerError> {
+    let fail = |status: Status| ApiServerError::Bootstrap {
+        what: format!("{plural} {:?}", meta::name(&wanted)),
+        message: status.message,
+    };
+    let Some(resource) = server.registry.get(group, version, plural) else { return Ok(()) };
+    let name = meta::name(&wanted).to_owned();
+    let current = server.store.current(resource, &resource.key(namespace, &name)).await.map_err(fail)?;
+    let Some(current) = current else {
+        let created = server.store.create(resource, namespace, wanted.clone(), WriteOptions::default()).await;
+        return match created {
+            Err(status) if status.code != 409 => Err(fail(status)),
+            _ => Ok(()),
+        };
+    };
+    let Some(owned) = owned else { return Ok(()) };
+    let fields: &[&str] = if owned == "endpoints" { &["endpoints", "ports"] } else { &[owned] };
+    if fields.iter().all(|field| contains(&current.object[*field], &wanted[*field])) {
+        return Ok(());
+    }
+    let target =
+        Change { namespace, name: &name, part: Part::Main, options: WriteOptions::default(), tries: None };
+    let changed = server.store.update(resource, &target, |old| {
+        let mut new = old.clone();
+        for field in fields {
+            new[*field] = wanted[*field].clone();
+        }
+        meta::remove(&mut new, &["metadata", "resourceVersion"]);
+        Ok(new)
+    });
+    changed.await.map(|_| ()).map_err(fail)
+}
+
+/// Whether `present` says everything that `wanted` says; defaults may have been added.
+fn contains(present: &Value, wanted: &Value) -> bool {
+    match (present, wanted) {
+        (Value::Object(present), Value::Object(wanted)) => wanted
+            .iter()
+            .all(|(key, value)| present.get(key).is_some_and(|present| contains(present, value))),
+        (Value::Array(present), Value::Array(wanted)) => {
+            present.len() == wanted.len() && present.iter().zip(wanted).all(|(a, b)| contains(a, b))
+        }
+        (present, wanted) => present == wanted,
+    }
+}

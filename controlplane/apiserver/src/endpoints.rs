@@ -1,0 +1,164 @@
+//! The verbs of resources: from a parsed request to the registry and back, one verb a file.
+//!
+//! Authorization has been done. Nothing here knows a kind by name.
+
+pub(crate) mod create;
+pub(crate) mod delete;
+pub(crate) mod get;
+pub(crate) mod list;
+pub(crate) mod patch;
+pub(crate) mod update;
+pub(crate) mod watch;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use coracle_api::{
+    decode::{self, ContentType, Decoded, FieldValidation},
+    resource::Gvk,
+    status::{FieldErrors, Status},
+};
+use http::{HeaderMap, StatusCode, header};
+
+use crate::{
+    query::Query,
+    registry::{
+        resource::Resource,
+        store::{WriteOptions, Written},
+    },
+    reply::Reply,
+    request_info::ResourceRequest,
+    server::ApiServer,
+    table::{
+        self, IncludeObject, ListMeta, TableOptions,
+        accept::{self, Form},
+    },
+    user::UserInfo,
+};
+
+/// One request to one resource.
+pub(crate) struct Call<'a> {
+    pub(crate) server: &'a Arc<ApiServer>,
+    pub(crate) user: &'a UserInfo,
+    pub(crate) resource: &'a Arc<Resource>,
+    pub(crate) info: &'a ResourceRequest<'a>,
+    pub(crate) query: &'a Query<'a>,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+/// How the client wants objects shown.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) form: Form,
+    pub(crate) include: IncludeObject,
+}
+
+impl Call<'_> {
+    /// What `Accept` asks for.
+    pub(crate) fn shape(&self) -> Result<Shape, Status> {
+        let accept = self.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let form = accept::negotiate(accept).ok_or_else(|| Status::not_acceptable(&["application/json"]))?;
+        let include = self.query.get("includeObject").unwrap_or_default();
+        let include = IncludeObject::parse(include)
+            .ok_or_else(|| Status::bad_request(format!("unrecognized includeObject value: {include:?}")))?;
+        Ok(Shape { form, include })
+    }
+
+    /// What every write may be told.
+    pub(crate) fn write_options(&self) -> Result<WriteOptions, Status> {
+        let mut errors = FieldErrors::default();
+        let mut dry_run = false;
+        for value in self.query.all("dryRun").filter(|value| !value.is_empty()) {
+            dry_run = true;
+            if value != "All" {
+                errors.not_supported("dryRun", &value.into(), &["All"]);
+            }
+        }
+        if let Some(manager) = self.query.text("fieldManager") {
+            if manager.chars().count() > 128 {
+                errors.too_long("fieldManager", &manager.into(), 128);
+            }
+            if manager.chars().any(char::is_control) {
+                errors.invalid("fieldManager", &manager.into(), "should only contain printable characters");
+            }
+        }
+        if !errors.is_empty() {
+            return Err(Status::invalid(&Gvk::new("meta.k8s.io", "v1", "WriteOptions"), "", errors));
+        }
+        Ok(WriteOptions { dry_run })
+    }
+
+    fn field_validation(&self) -> Result<FieldValidation, Status> {
+        match self.query.text("fieldValidation") {
+            None | Some("Warn") => Ok(FieldValidation::Warn),
+            Some("Ignore") => Ok(FieldValidation::Ignore),
+            Some("Strict") => Ok(FieldValidation::Strict),
+            Some(other) => {
+                let mut errors = FieldErrors::default();
+                errors.not_supported("fieldValidation", &other.into(), &["Ignore", "Strict", "Warn"]);
+                Err(Status::invalid(&Gvk::new("meta.k8s.io", "v1", "WriteOptions"), "", errors))
+            }
+        }
+    }
+
+    /// The body as an object of `expected`.
+    pub(crate) fn decode(&self, expected: &Gvk) -> Result<Decoded, Status> {
+        let content = content_type(self.headers)?;
+        decode::decode(&self.body, content, expected, self.field_validation()?)
+    }
+
+    /// An object made here, such as a patched one, checked as if the client had sent it.
+    pub(crate) fn recheck(&self, object: &serde_json::Value) -> Result<Decoded, Status> {
+        let body = serde_json::to_vec(object).unwrap_or_default();
+        decode::decode(&body, ContentType::Json, &self.resource.gvk, self.field_validation()?)
+    }
+
+    /// The answer to a write.
+    pub(crate) fn written(&self, written: Written, mut warnings: Vec<String>) -> Result<Reply, Status> {
+        warnings.extend(written.warnings);
+        let status = if written.created { StatusCode::CREATED } else { StatusCode::OK };
+        Ok(self.object(written.json, self.shape()?).with_status(status).with_warnings(warnings))
+    }
+
+    /// One object as the client wants it.
+    pub(crate) fn object(&self, json: Bytes, shape: Shape) -> Reply {
+        match shape.form {
+            Form::Object => Reply::json(json),
+            Form::Table(version) => {
+                let options = TableOptions { version, include: shape.include, with_columns: true, now_secs: now_secs() };
+                let revision = revision_text(&json);
+                let meta = ListMeta { resource_version: revision, ..ListMeta::default() };
+                Reply::json(table::render(self.resource.strategy, [&json[..]], options, &meta))
+            }
+            Form::PartialObjectMetadata(version) => Reply::json(table::partial_metadata(&json, version)),
+        }
+    }
+}
+
+/// How the body is encoded. None said is JSON: some clients never say.
+pub(crate) fn content_type(headers: &HeaderMap) -> Result<ContentType, Status> {
+    let named = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match named.split(';').next().unwrap_or_default().trim() {
+        "" | "application/json" | "*/*" => Ok(ContentType::Json),
+        "application/yaml" => Ok(ContentType::Yaml),
+        "application/vnd.kubernetes.protobuf" => Ok(ContentType::Protobuf),
+        _ => Err(Status::unsupported_media_type(&[
+            "application/json",
+            "application/yaml",
+            "application/vnd.kubernetes.protobuf",
+        ])),
+    }
+}
+
+/// Unix time, for ages.
+pub(crate) fn now_secs() -> i64 {
+    jiff::Timestamp::now().as_second()
+}
+
+/// The `resourceVersion` at the front of an encoded object.
+fn revision_text(json: &[u8]) -> &str {
+    let Some(rest) = json.strip_prefix(br#"{"metadata":{"resourceVersion":""#) else { return "" };
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    std::str::from_utf8(&rest[..digits]).unwrap_or_default()
+}

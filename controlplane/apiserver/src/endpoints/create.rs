@@ -1,0 +1,60 @@
+//! POST to a collection.
+
+use coracle_api::{meta, status::{Cause, Status}};
+
+use super::Call;
+use crate::{reply::Reply, registry::strategy::Scope};
+
+/// Makes an object.
+pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
+    call.shape()?;
+    let options = call.write_options()?;
+    let mut decoded = call.decode(&call.resource.gvk)?;
+    let namespace = namespace_for_create(call, &decoded.object)?;
+    ensure_namespace(call, &namespace, meta::name(&decoded.object)).await?;
+    call.server.admit_create(call, &mut decoded.object).await?;
+    let written = call.server.create(call.resource, &namespace, decoded.object, options).await?;
+    call.written(written, decoded.warnings)
+}
+
+fn namespace_for_create(call: &Call<'_>, object: &serde_json::Value) -> Result<String, Status> {
+    if call.resource.info.scope == Scope::Cluster {
+        return Ok(String::new());
+    }
+    if call.info.namespace.is_empty() {
+        // POST to /api/v1/pods: upstream has no such route.
+        let _ = object;
+        return Err(Status::method_not_supported(&call.resource.group_resource, "create"));
+    }
+    Ok(call.info.namespace.as_ref().to_owned())
+}
+
+/// New content needs a namespace that lives.
+///
+/// Source: `k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle/admission.go`.
+pub(crate) async fn ensure_namespace(call: &Call<'_>, namespace: &str, name: &str) -> Result<(), Status> {
+    if namespace.is_empty() {
+        return Ok(());
+    }
+    let Some(namespaces) = call.server.registry.core("namespaces") else { return Ok(()) };
+    let key = namespaces.key("", namespace);
+    let is_terminating = match namespaces.cache.get(&key) {
+        Some(entry) => entry.is_terminating(),
+        // Perhaps just made: the cache may be behind the store.
+        None => match call.server.store.fresh(&key).await? {
+            Some(current) => meta::is_terminating(&current.object),
+            None => return Err(Status::not_found(&namespaces.group_resource, namespace)),
+        },
+    };
+    if !is_terminating {
+        return Ok(());
+    }
+    let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+    let mut status = Status::forbidden(&call.resource.group_resource, name, why);
+    status.details.get_or_insert_default().causes.push(Cause {
+        kind: "NamespaceTerminating".to_owned(),
+        message: format!("namespace {namespace} is being terminated"),
+        field: "metadata.namespace".to_owned(),
+    });
+    Err(status)
+}

@@ -1,0 +1,147 @@
+//! GET of a collection. Objects are sent as the cache holds them: concatenated, never encoded again.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use coracle_api::status::Status;
+use coracle_store::Revision;
+use http::StatusCode;
+
+use super::{Call, now_secs};
+use crate::{
+    body::Body,
+    list_options::{self, ListOptions, Token, Version},
+    registry::{resource::Resource, store::cache_status},
+    reply::Reply,
+    table::{self, ListMeta, TableOptions, accept::Form},
+    watch_cache::{Entry, ListAt, ListRequest, ListResult, Selection, WatchCacheError},
+};
+
+/// Entries are gathered into chunks of at least so many bytes.
+const CHUNK: usize = 64 * 1024;
+
+const EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a \
+new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the \
+results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or \
+deleted between the time the first chunk was returned and now may show up in the list.";
+
+/// Serves the collection.
+pub(crate) async fn list(call: &Call<'_>) -> Result<Reply, Status> {
+    let shape = call.shape()?;
+    let options = ListOptions::parse(call.query, false)?;
+    let selection = list_options::selection(call.resource, call.info, call.query)?;
+    let result = match read(call, &options, selection).await {
+        Err(WatchCacheError::TooOld { .. }) if options.token.is_some() => return Ok(expired(&options)),
+        Err(WatchCacheError::TooOld { .. }) => {
+            return Err(Status::expired("The resourceVersion for the provided list is too old."));
+        }
+        result => result.map_err(cache_status)?,
+    };
+    let revision = result.revision.to_string();
+    let token = result.next.as_ref().map(|next| {
+        let start = next.after.strip_prefix(&call.resource.prefix).unwrap_or(&next.after);
+        Token::new(i64::try_from(next.revision.0).unwrap_or(i64::MAX), start, next.remaining).encode()
+    });
+    let remaining = result.next.as_ref().and_then(|next| next.remaining);
+    let meta = ListMeta {
+        resource_version: &revision,
+        continue_token: token.as_deref(),
+        remaining_item_count: remaining.map(|count| count as u64),
+    };
+    let objects = result.entries.iter().map(|entry| entry.json());
+    Ok(match shape.form {
+        Form::Object => Reply::json(objects_body(call.resource, result.entries, &meta)),
+        Form::Table(version) => {
+            let options = TableOptions { version, include: shape.include, with_columns: true, now_secs: now_secs() };
+            Reply::json(table::render(call.resource.strategy, objects, options, &meta))
+        }
+        Form::PartialObjectMetadata(version) => Reply::json(table::partial_metadata_list(objects, version, &meta)),
+    })
+}
+
+/// What a collection request selects, also for deletecollection.
+pub(crate) async fn read(
+    call: &Call<'_>,
+    options: &ListOptions,
+    selection: Selection,
+) -> Result<ListResult, WatchCacheError> {
+    let cache = &call.server.store.cache;
+    let mut request = ListRequest { limit: options.limit, ..ListRequest::all(selection) };
+    match (&options.token, options.version) {
+        (Some(token), _) => {
+            request.after = Some(format!("{}{}", call.resource.prefix, token.start));
+            match u64::try_from(token.rv) {
+                Ok(revision) => {
+                    request.at = ListAt::Exact(Revision(revision));
+                    request.remaining = token.remaining;
+                }
+                Err(_) => cache.catch_up().await?,
+            }
+        }
+        (None, Version::Newest) => cache.catch_up().await?,
+        (None, Version::Any) => {}
+        (None, Version::NotOlderThan(revision)) => cache.wait_for(revision).await?,
+        (None, Version::Exact(revision)) => {
+            cache.wait_for(revision).await?;
+            request.at = ListAt::Exact(revision);
+        }
+    }
+    call.resource.cache.list(&request)
+}
+
+/// 410 with a token that goes on in the present state.
+fn expired(options: &ListOptions) -> Reply {
+    let mut status = Status::expired(EXPIRED).to_json();
+    if let Some(token) = &options.token {
+        let token = Token::new(-1, &token.start, None).encode();
+        status["metadata"] = serde_json::json!({"continue": token});
+    }
+    Reply::value(&status).with_status(StatusCode::GONE)
+}
+
+fn objects_body(resource: &Resource, entries: Vec<Arc<Entry>>, meta: &ListMeta<'_>) -> Body {
+    let head = format!(
+        r#"{{"kind":"{}List","apiVersion":"{}","metadata":{},"items":["#,
+        resource.info.kind,
+        resource.gvk.api_version(),
+        serde_json::to_string(meta).unwrap_or_default()
+    );
+    let items: usize = entries.iter().map(|entry| entry.json().len()).sum();
+    let left = head.len() + items + entries.len().saturating_sub(1) + 3;
+    Body::Chunks { source: Box::new(Chunks { head: Some(head), entries, next: 0 }), left: left as u64 }
+}
+
+/// Makes the text of a list as the connection takes it.
+struct Chunks {
+    /// Taken by the first chunk; `None` in `entries` past the end means done.
+    head: Option<String>,
+    entries: Vec<Arc<Entry>>,
+    next: usize,
+}
+
+impl Iterator for Chunks {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let head = self.head.take();
+        if head.is_none() && self.next > self.entries.len() {
+            return None;
+        }
+        let mut chunk = BytesMut::with_capacity(CHUNK + 4096);
+        chunk.extend_from_slice(head.unwrap_or_default().as_bytes());
+        while chunk.len() < CHUNK
+            && let Some(entry) = self.entries.get(self.next)
+        {
+            if self.next > 0 {
+                chunk.extend_from_slice(b",");
+            }
+            chunk.extend_from_slice(entry.json());
+            self.next += 1;
+        }
+        if self.next == self.entries.len() {
+            chunk.extend_from_slice(b"]}\n");
+            self.next += 1;
+        }
+        Some(chunk.freeze())
+    }
+}

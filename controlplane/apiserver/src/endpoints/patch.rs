@@ -1,0 +1,90 @@
+//! PATCH of an object or of its status. Server-side apply is not served here yet: 415.
+
+use coracle_api::{
+    decode::ContentType,
+    meta,
+    patch,
+    status::{FieldErrors, Status},
+};
+use http::header;
+use serde_json::{Value, json};
+
+use super::{Call, update::check_name};
+use crate::{
+    registry::store::update::{Change, Part},
+    reply::Reply,
+};
+
+/// A lost race is run again so often, as upstream.
+const TRIES: usize = 6;
+
+/// The patch formats served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Json,
+    Merge,
+    Strategic,
+}
+
+const FORMATS: &[&str] =
+    &["application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"];
+
+impl Format {
+    pub(crate) fn of(call: &Call<'_>) -> Result<Self, Status> {
+        let named = call.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        match named.split(';').next().unwrap_or_default().trim() {
+            "application/json-patch+json" => Ok(Self::Json),
+            "application/merge-patch+json" => Ok(Self::Merge),
+            "application/strategic-merge-patch+json" => Ok(Self::Strategic),
+            _ => Err(Status::unsupported_media_type(FORMATS)),
+        }
+    }
+}
+
+/// Patches the part of the object that the path names.
+pub(crate) async fn patch(call: &Call<'_>, part: Part) -> Result<Reply, Status> {
+    call.shape()?;
+    let options = call.write_options()?;
+    let format = Format::of(call)?;
+    let _ = ContentType::Json;
+    let mut warnings = Vec::new();
+    let target =
+        Change { namespace: &call.info.namespace, name: &call.info.name, part, options, tries: Some(TRIES) };
+    let written = call
+        .server
+        .update(call.resource, &target, |current| {
+            let patched = apply(call, format, current)?;
+            let mut decoded = call.recheck(&patched)?;
+            check_name(call, &decoded.object)?;
+            settle_version(call, &mut decoded.object, current)?;
+            warnings = decoded.warnings;
+            Ok(decoded.object)
+        })
+        .await?;
+    call.written(written, warnings)
+}
+
+/// The object with the patch applied.
+pub(crate) fn apply(call: &Call<'_>, format: Format, current: &Value) -> Result<Value, Status> {
+    match format {
+        Format::Json => patch::json::apply(current, &call.body),
+        Format::Merge => patch::merge::apply(current, &call.body),
+        Format::Strategic => match call.resource.schema {
+            Some(schema) => patch::strategic::apply(schema, current, &call.body),
+            None => Err(Status::unsupported_media_type(&FORMATS[..2])),
+        },
+    }
+}
+
+/// A patch that leaves `resourceVersion` alone has no opinion on it; one that sets it has.
+fn settle_version(call: &Call<'_>, patched: &mut Value, current: &Value) -> Result<(), Status> {
+    let version = meta::resource_version(patched);
+    if version == meta::resource_version(current) {
+        meta::remove(patched, &["metadata", "resourceVersion"]);
+    } else if !version.is_empty() && version.parse::<u64>().is_err() {
+        let mut errors = FieldErrors::default();
+        errors.invalid("metadata.resourceVersion", &json!(version), "must be an unsigned integer");
+        return Err(Status::invalid(&call.resource.gvk, &call.info.name, errors));
+    }
+    Ok(())
+}

@@ -1,0 +1,213 @@
+//! WATCH: a stream of events until the client leaves, time is up, or the client is too slow.
+//!
+//! Events are the cache's own lines, shared by all watchers; only Table and PartialObjectMetadata are made per watcher.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use coracle_api::status::Status;
+use coracle_store::Revision;
+use serde_json::json;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{Call, Shape, now_secs};
+use crate::{
+    body::Body,
+    list_options::{self, ListOptions, Version},
+    registry::{resource::Resource, store::cache_status},
+    reply::Reply,
+    table::{self, ListMeta, TableOptions, accept::Form},
+    watch_cache::{Entry, EventKind, WatchCacheError, Watcher},
+};
+
+const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
+/// A last bookmark comes so long before time is up.
+const BOOKMARK_LEAD: Duration = Duration::from_secs(2);
+/// Without `timeoutSeconds`: a random time from here to twice that, so that not all reconnect at once.
+const MIN_TIMEOUT_SECS: u64 = 1800;
+const CHUNK: usize = 32 * 1024;
+const TOO_OLD: &str = "The resourceVersion for the provided watch is too old.";
+
+/// Serves the stream.
+pub(crate) async fn watch(call: &Call<'_>) -> Result<Reply, Status> {
+    let shape = call.shape()?;
+    let options = ListOptions::parse(call.query, true)?;
+    let selection = list_options::selection(call.resource, call.info, call.query)?;
+    let cache = &call.server.store.cache;
+    let wants_initial = options.send_initial_events == Some(true);
+    match options.version {
+        Version::Newest if options.send_initial_events.is_some() => cache.catch_up().await,
+        Version::Newest | Version::Any => Ok(()),
+        Version::NotOlderThan(revision) | Version::Exact(revision) => cache.wait_for(revision).await,
+    }
+    .map_err(cache_status)?;
+    let from = match options.version {
+        Version::NotOlderThan(revision) | Version::Exact(revision) if !wants_initial => Some(revision),
+        _ => None,
+    };
+    let mut initial = Vec::new();
+    let mut end_of_initial = None;
+    let watcher = match from {
+        Some(revision) => match call.resource.cache.watch(selection, revision) {
+            Err(WatchCacheError::TooOld { .. }) => return Ok(too_old()),
+            watcher => watcher.map_err(cache_status)?,
+        },
+        None => {
+            let (snapshot, watcher) = call.resource.cache.snapshot_and_watch(selection.clone());
+            if options.send_initial_events != Some(false) {
+                initial = snapshot.select(&selection, &call.resource.prefix).cloned().collect();
+            }
+            end_of_initial = (wants_initial && options.bookmarks).then(|| snapshot.revision());
+            watcher
+        }
+    };
+    let timeout = options.timeout_secs.filter(|secs| *secs > 0).unwrap_or_else(|| {
+        MIN_TIMEOUT_SECS + rand::random::<u64>() % MIN_TIMEOUT_SECS
+    });
+    let now = Instant::now();
+    let stream = WatchStream {
+        watcher,
+        initial: initial.into_iter(),
+        end_of_initial,
+        deadline: now + Duration::from_secs(timeout),
+        next_bookmark: options.bookmarks.then(|| now + BOOKMARK_PERIOD),
+        encoder: Encoder { resource: Arc::clone(call.resource), shape, columns_sent: false },
+        shutdown: call.server.shutdown.clone(),
+    };
+    let stream = futures::stream::unfold(stream, |mut stream| async move {
+        let chunk = stream.next().await?;
+        Some((Ok(chunk), stream))
+    });
+    Ok(Reply::json(Body::Stream(Box::pin(stream))))
+}
+
+/// The client learns it inside the stream, as from upstream's cache.
+fn too_old() -> Reply {
+    let event = json!({"type": "ERROR", "object": Status::expired(TOO_OLD).to_json()});
+    Reply::json(format!("{event}\n"))
+}
+
+struct WatchStream {
+    watcher: Watcher,
+    initial: std::vec::IntoIter<Arc<Entry>>,
+    end_of_initial: Option<Revision>,
+    deadline: Instant,
+    next_bookmark: Option<Instant>,
+    encoder: Encoder,
+    shutdown: CancellationToken,
+}
+
+impl WatchStream {
+    /// The next piece of the stream; `None` ends it.
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.initial.len() > 0 {
+            return Some(self.initial_chunk());
+        }
+        if let Some(revision) = self.end_of_initial.take() {
+            return Some(self.encoder.bookmark(revision, true));
+        }
+        loop {
+            let wake = self.next_bookmark.map_or(self.deadline, |at| at.min(self.deadline));
+            tokio::select! {
+                deliveries = self.watcher.next() => {
+                    // Too slow, or closing: the client comes back and resumes or relists.
+                    let deliveries = deliveries.ok()?;
+                    if let [one] = &deliveries[..] {
+                        return Some(self.encoder.event(one.kind, &one.entry));
+                    }
+                    let mut chunk = BytesMut::with_capacity(CHUNK);
+                    for delivery in &deliveries {
+                        chunk.extend_from_slice(&self.encoder.event(delivery.kind, &delivery.entry));
+                    }
+                    return Some(chunk.freeze());
+                }
+                () = self.shutdown.cancelled() => return None,
+                () = tokio::time::sleep_until(wake) => {
+                    if wake == self.deadline {
+                        return None;
+                    }
+                    let last = self.deadline.checked_sub(BOOKMARK_LEAD).unwrap_or(self.deadline);
+                    let next = wake + BOOKMARK_PERIOD;
+                    self.next_bookmark = Some(if wake < last && next > last { last } else { next });
+                    if let Some(revision) = self.watcher.progress() {
+                        return Some(self.encoder.bookmark(revision, false));
+                    }
+                }
+            }
+        }
+    }
+
+    fn initial_chunk(&mut self) -> Bytes {
+        let mut chunk = BytesMut::with_capacity(CHUNK + 4096);
+        while chunk.len() < CHUNK
+            && let Some(entry) = self.initial.next()
+        {
+            chunk.extend_from_slice(&self.encoder.event(EventKind::Added, &entry));
+        }
+        chunk.freeze()
+    }
+}
+
+struct Encoder {
+    resource: Arc<Resource>,
+    shape: Shape,
+    columns_sent: bool,
+}
+
+impl Encoder {
+    fn event(&mut self, kind: EventKind, entry: &Entry) -> Bytes {
+        match self.shape.form {
+            Form::Object => entry.line(kind),
+            Form::Table(_) => {
+                let revision = entry.revision().to_string();
+                line(kind.as_str(), &self.table(Some(entry.json()), &revision))
+            }
+            Form::PartialObjectMetadata(version) => {
+                line(kind.as_str(), &table::partial_metadata(entry.json(), version))
+            }
+        }
+    }
+
+    fn table(&mut self, object: Option<&[u8]>, revision: &str) -> Vec<u8> {
+        let Form::Table(version) = self.shape.form else { return Vec::new() };
+        let options = TableOptions {
+            version,
+            include: self.shape.include,
+            with_columns: !std::mem::replace(&mut self.columns_sent, true),
+            now_secs: now_secs(),
+        };
+        let meta = ListMeta { resource_version: revision, ..ListMeta::default() };
+        table::render(self.resource.strategy, object, options, &meta)
+    }
+
+    fn bookmark(&mut self, revision: Revision, ends_initial: bool) -> Bytes {
+        let revision = revision.to_string();
+        let mut metadata = json!({"resourceVersion": revision, "creationTimestamp": null});
+        if ends_initial {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let object = match self.shape.form {
+            Form::Table(_) => self.table(None, &revision),
+            Form::Object => bookmark_object(&self.resource.gvk.api_version(), self.resource.info.kind, &metadata),
+            Form::PartialObjectMetadata(version) => {
+                bookmark_object(version.api_version(), "PartialObjectMetadata", &metadata)
+            }
+        };
+        line("BOOKMARK", &object)
+    }
+}
+
+fn bookmark_object(api_version: &str, kind: &str, metadata: &serde_json::Value) -> Vec<u8> {
+    json!({"apiVersion": api_version, "kind": kind, "metadata": metadata}).to_string().into_bytes()
+}
+
+fn line(kind: &str, object: &[u8]) -> Bytes {
+    let mut line = BytesMut::with_capacity(object.len() + 40);
+    line.extend_from_slice(br#"{"type":""#);
+    line.extend_from_slice(kind.as_bytes());
+    line.extend_from_slice(br#"","object":"#);
+    line.extend_from_slice(object);
+    line.extend_from_slice(b"}\n");
+    line.freeze()
+}

@@ -1,0 +1,143 @@
+//! One request from its parts to its response: authorization, routing, limits; a panic stays in its request.
+
+use std::{panic::AssertUnwindSafe, sync::Arc};
+
+use bytes::{Bytes, BytesMut};
+use coracle_api::{resource::GroupResource, status::Status};
+use futures::FutureExt as _;
+use http::{Response, header, request::Parts};
+use http_body_util::BodyExt as _;
+
+use crate::{
+    authz::Attributes,
+    body::Body,
+    endpoints::{self, Call},
+    nonresource,
+    query::Query,
+    registry::{store::update::Part, strategy::Subresource},
+    reply::{self, Reply},
+    request_info::{RequestInfo, ResourceRequest, Verb},
+    server::ApiServer,
+    subresource,
+    user::UserInfo,
+};
+
+/// Most bytes of a request body.
+///
+/// Source: `k8s.io/apiserver/pkg/server/config.go`, `MaxRequestBodyBytes`.
+pub(crate) const BODY_LIMIT: usize = 3 * 1024 * 1024;
+const RETRY_SECS: u32 = 1;
+
+/// Answers one request. Never fails: failures are answers too.
+pub(crate) async fn handle<B>(server: &Arc<ApiServer>, user: Arc<UserInfo>, parts: Parts, body: B) -> Response<Body>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin,
+{
+    let answer = AssertUnwindSafe(route(server, &user, &parts, body)).catch_unwind().await;
+    match answer {
+        Ok(Ok(response)) => response,
+        Ok(Err(status)) => reply::failure(&status),
+        Err(_) => {
+            tracing::error!(method = %parts.method, path = parts.uri.path(), "a request panicked");
+            reply::failure(&Status::internal("the request panicked; the server's log has more"))
+        }
+    }
+}
+
+async fn route<B>(
+    server: &Arc<ApiServer>,
+    user: &UserInfo,
+    parts: &Parts,
+    body: B,
+) -> Result<Response<Body>, Status>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin,
+{
+    let query = Query::parse(parts.uri.query().unwrap_or_default());
+    let request = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
+    server.authorizer.authorize(&Attributes { user, request: &request, query: &query })?;
+    let info = match &request {
+        RequestInfo::NonResource { path } => return nonresource::serve(server, parts, path, &query),
+        RequestInfo::Resource(info) => info,
+    };
+    let Some(resource) = server.registry.get(info.group, info.version, info.resource) else {
+        return Err(Status::no_such_path());
+    };
+    let _permit = if is_long_running(info) {
+        None
+    } else {
+        let permit = server.in_flight.try_acquire();
+        Some(permit.map_err(|_| Status::too_many_requests(RETRY_SECS))?)
+    };
+    let body = if info.verb.is_read() { Bytes::new() } else { read_body(parts, body).await? };
+    let call = Call { server, user, resource, info, query: &query, headers: &parts.headers, body };
+    if info.subresource.is_empty() {
+        return main_resource(&call).await.map(Reply::into_response);
+    }
+    subresource::serve(&call, parts).await
+}
+
+async fn main_resource(call: &Call<'_>) -> Result<Reply, Status> {
+    let verb = call.info.verb;
+    if !call.resource.info.verbs.contains(&verb.as_str()) {
+        return Err(unsupported(call));
+    }
+    match verb {
+        // Large futures are boxed: the common path stays small.
+        Verb::Get => endpoints::get::get(call).await,
+        Verb::List => Box::pin(endpoints::list::list(call)).await,
+        Verb::Watch => Box::pin(endpoints::watch::watch(call)).await,
+        Verb::Create if call.info.name.is_empty() || call.resource.is_core("namespaces") => {
+            Box::pin(endpoints::create::create(call)).await
+        }
+        Verb::Update if !call.info.name.is_empty() => Box::pin(endpoints::update::update(call, Part::Main)).await,
+        Verb::Patch if !call.info.name.is_empty() => Box::pin(endpoints::patch::patch(call, Part::Main)).await,
+        Verb::Delete => Box::pin(endpoints::delete::delete(call)).await,
+        Verb::DeleteCollection => Box::pin(endpoints::delete::delete_collection(call)).await,
+        _ => Err(unsupported(call)),
+    }
+}
+
+pub(crate) fn unsupported(call: &Call<'_>) -> Status {
+    let resource = GroupResource::new(call.info.group, call.info.resource_path());
+    Status::method_not_supported(&resource, call.info.verb.as_str())
+}
+
+/// Whether a request may last, and so is not counted among those in flight.
+fn is_long_running(info: &ResourceRequest<'_>) -> bool {
+    info.verb == Verb::Watch
+        || [Subresource::Log, Subresource::Exec, Subresource::Attach, Subresource::Portforward, Subresource::Proxy]
+            .iter()
+            .any(|subresource| subresource.name() == info.subresource)
+}
+
+async fn read_body<B>(parts: &Parts, mut body: B) -> Result<Bytes, Status>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin,
+{
+    let too_large = || Status::request_entity_too_large(BODY_LIMIT);
+    let announced = parts.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    if announced.is_some_and(|length: usize| length > BODY_LIMIT) {
+        return Err(too_large());
+    }
+    let mut first: Option<Bytes> = None;
+    let mut gathered = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Status::bad_request("unable to read the request body"))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if gathered.len() + first.as_ref().map_or(0, Bytes::len) + data.len() > BODY_LIMIT {
+            return Err(too_large());
+        }
+        // Bodies of one frame, nearly all, are not copied.
+        match first.take() {
+            None if gathered.is_empty() => first = Some(data),
+            None => gathered.extend_from_slice(&data),
+            Some(start) => {
+                gathered.reserve(start.len() + data.len());
+                gathered.extend_from_slice(&start);
+                gathered.extend_from_slice(&data);
+            }
+        }
+    }
+    Ok(first.unwrap_or_else(|| gathered.freeze()))
+}

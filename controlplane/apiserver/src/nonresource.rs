@@ -1,0 +1,153 @@
+//! Paths that are no resources: health, version, discovery, OpenAPI.
+
+use std::sync::{Arc, LazyLock};
+
+use bytes::Bytes;
+use coracle_api::status::Status;
+use http::{Method, Response, StatusCode, header, request::Parts};
+use serde_json::json;
+
+use crate::{
+    body::Body,
+    discovery::{self, Document},
+    query::Query,
+    reply::{Reply, TEXT},
+    server::ApiServer,
+};
+
+/// The version whose API this server speaks.
+const MINOR: &str = "37";
+const GIT_VERSION: &str = "v1.37.0+coracle";
+
+/// Serves a path.
+pub(crate) fn serve(
+    server: &Arc<ApiServer>,
+    parts: &Parts,
+    path: &str,
+    query: &Query<'_>,
+) -> Result<Response<Body>, Status> {
+    if !matches!(parts.method, Method::GET | Method::HEAD) {
+        return Err(Status::no_such_path());
+    }
+    let accept = parts.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let reply = match path {
+        "/healthz" | "/livez" | "/readyz" => health(server, path, query),
+        "/version" => Reply::json(VERSION.clone()),
+        "/" => root(),
+        "/api" => document(discovery::api(negotiate(accept)?, &server_address(server, parts))),
+        "/apis" => document(discovery::apis(negotiate(accept)?)),
+        _ => {
+            if let Some(check) = path.strip_prefix("/readyz/").or(path.strip_prefix("/livez/")) {
+                return one_check(server, check);
+            }
+            deeper(path)?
+        }
+    };
+    Ok(reply.into_response())
+}
+
+fn negotiate(accept: &str) -> Result<discovery::Form, Status> {
+    discovery::negotiate(accept).ok_or_else(|| Status::not_acceptable(&["application/json"]))
+}
+
+fn document(document: Document) -> Reply {
+    Reply::new(StatusCode::OK, document.content_type, document.body)
+}
+
+/// Below `/api`, `/apis` and `/openapi`.
+fn deeper(path: &str) -> Result<Reply, Status> {
+    let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+    let found = match parts[..] {
+        ["api", version] => discovery::resources("", version),
+        ["apis", group] => discovery::group(group),
+        ["apis", group, version] => discovery::resources(group, version),
+        _ => None,
+    };
+    found.map(document).ok_or_else(Status::no_such_path)
+}
+
+fn server_address(server: &ApiServer, parts: &Parts) -> String {
+    let host = parts.headers.get(header::HOST).and_then(|value| value.to_str().ok());
+    host.map_or_else(|| server.config.advertise.to_string(), str::to_owned)
+}
+
+static VERSION: LazyLock<Bytes> = LazyLock::new(|| {
+    json!({
+        "major": "1",
+        "minor": MINOR,
+        "gitVersion": GIT_VERSION,
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, architecture()),
+    })
+    .to_string()
+    .into()
+});
+
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+fn root() -> Reply {
+    let mut paths: Vec<String> = ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
+        .map(str::to_owned)
+        .to_vec();
+    for (group, version) in discovery::group_versions() {
+        if !group.is_empty() {
+            paths.push(format!("/apis/{group}"));
+            paths.push(format!("/apis/{group}/{version}"));
+        }
+    }
+    paths.sort();
+    paths.dedup();
+    Reply::value(&json!({"paths": paths}))
+}
+
+/// One check: its name, and what is wrong.
+type Check = (&'static str, Option<&'static str>);
+
+fn checks(server: &ApiServer) -> Vec<Check> {
+    let stopping = server.shutdown.is_cancelled().then_some("the server is shutting down");
+    let bootstrapped = (!server.is_bootstrapped()).then_some("the first objects are still being written");
+    vec![("ping", None), ("log", None), ("store", None), ("poststarthook/bootstrap", bootstrapped), ("shutdown", stopping)]
+}
+
+fn health(server: &ApiServer, path: &str, query: &Query<'_>) -> Reply {
+    let name = path.trim_start_matches('/');
+    let excluded: Vec<&str> = query.all("exclude").collect();
+    let checks: Vec<Check> = checks(server)
+        .into_iter()
+        .filter(|(check, _)| !excluded.contains(check) && (name == "readyz" || *check != "shutdown"))
+        .collect();
+    let failed = checks.iter().any(|(_, wrong)| wrong.is_some());
+    let mut text = String::new();
+    if failed || query.flag("verbose").unwrap_or(false) {
+        for (check, wrong) in &checks {
+            text.push_str(&match wrong {
+                None => format!("[+]{check} ok\n"),
+                Some(wrong) => format!("[-]{check} failed: {wrong}\n"),
+            });
+        }
+        text.push_str(&format!("{name} check {}\n", if failed { "failed" } else { "passed" }));
+    } else {
+        text.push_str("ok");
+    }
+    let status = if failed { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::OK };
+    Reply::new(status, TEXT, text)
+}
+
+fn one_check(server: &ApiServer, name: &str) -> Result<Response<Body>, Status> {
+    let (_, wrong) = checks(server).into_iter().find(|(check, _)| *check == name).ok_or_else(Status::no_such_path)?;
+    let reply = match wrong {
+        None => Reply::new(StatusCode::OK, TEXT, "ok"),
+        Some(wrong) => Reply::new(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("internal server error: {wrong}\n")),
+    };
+    Ok(reply.into_response())
+}

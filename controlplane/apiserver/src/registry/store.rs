@@ -1,0 +1,143 @@
+//! The one generic store behind every kind: reads of the present state, and transactions with retry.
+//!
+//! The verbs live beside it: [`create`], [`update`], [`delete`]. All of them take whole objects as JSON values;
+//! what a client sent is decoded before, what it gets back is encoded here once.
+//!
+//! Source: `k8s.io/apiserver/pkg/registry/generic/registry/store.go` at v1.37.
+
+pub(crate) mod create;
+pub(crate) mod delete;
+pub(crate) mod update;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use coracle_api::status::{Reason, Status};
+use coracle_store::{Backend, Compare, KeyValue, Op, Revision, StoreError, Txn, TxnOutcome};
+use serde_json::Value;
+
+use super::{encode, resource::Resource};
+use crate::watch_cache::{WatchCache, WatchCacheError};
+
+/// The store and the cache over it.
+#[derive(Clone)]
+pub(crate) struct Store {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) cache: Arc<WatchCache>,
+}
+
+/// Parameters of every write.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct WriteOptions {
+    /// Do everything but write.
+    pub(crate) dry_run: bool,
+}
+
+/// An object as it stands after a write.
+#[derive(Debug, Clone)]
+pub(crate) struct Written {
+    /// As clients see it.
+    pub(crate) json: Bytes,
+    /// Whether it was made by this request.
+    pub(crate) created: bool,
+    /// What to warn the client of.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// A stored object, taken apart.
+#[derive(Debug, Clone)]
+pub(crate) struct Current {
+    pub(crate) key: Arc<str>,
+    /// With `resourceVersion`.
+    pub(crate) object: Value,
+    /// As clients see it.
+    pub(crate) json: Bytes,
+    pub(crate) revision: Revision,
+    /// Straight from the store, not from the cache, which may be behind.
+    pub(crate) is_fresh: bool,
+}
+
+impl Current {
+    fn parse(key: Arc<str>, json: Bytes, revision: Revision, is_fresh: bool) -> Result<Self, Status> {
+        let object = serde_json::from_slice(&json)
+            .map_err(|error| Status::internal(format!("stored object {key} cannot be decoded: {error}")))?;
+        Ok(Self { key, object, json, revision, is_fresh })
+    }
+
+    fn from_stored(kv: &KeyValue) -> Result<Self, Status> {
+        let json = encode::with_revision(&kv.value, kv.mod_revision);
+        Self::parse(Arc::clone(&kv.key), json, kv.mod_revision, true)
+    }
+}
+
+impl Store {
+    /// The object at `key`: from the cache, or from the store if the cache has none.
+    pub(crate) async fn current(&self, resource: &Resource, key: &str) -> Result<Option<Current>, Status> {
+        match resource.cache.get(key) {
+            Some(entry) => Current::parse(key.into(), entry.json_bytes(), entry.revision(), false).map(Some),
+            None => self.fresh(key).await,
+        }
+    }
+
+    /// The object at `key`, from the store.
+    pub(crate) async fn fresh(&self, key: &str) -> Result<Option<Current>, Status> {
+        let stored = self.backend.get(key).await.map_err(store_status)?;
+        stored.as_ref().map(Current::from_stored).transpose()
+    }
+
+    /// Writes `value` if the object is still as `current` says. The answer is the revision, or the object as it is now.
+    async fn replace(&self, current: &Current, value: Bytes) -> Result<Result<Revision, Option<Current>>, Status> {
+        self.swap(current, Op::Put { key: Arc::clone(&current.key), value }).await
+    }
+
+    /// Removes the object if it is still as `current` says.
+    async fn remove(&self, current: &Current) -> Result<Result<Revision, Option<Current>>, Status> {
+        self.swap(current, Op::Delete { key: Arc::clone(&current.key) }).await
+    }
+
+    async fn swap(&self, current: &Current, op: Op) -> Result<Result<Revision, Option<Current>>, Status> {
+        let compare = vec![Compare::ModRevision(Arc::clone(&current.key), current.revision)];
+        match self.backend.txn(Txn { compare, ops: vec![op] }).await.map_err(store_status)? {
+            TxnOutcome::Committed(revision) => Ok(Ok(revision)),
+            TxnOutcome::Conflict(found) => {
+                let found = found.into_iter().next().flatten();
+                Ok(Err(found.as_ref().map(Current::from_stored).transpose()?))
+            }
+        }
+    }
+}
+
+/// What a client is told of a failing store.
+pub(crate) fn store_status(error: StoreError) -> Status {
+    match error {
+        StoreError::Compacted { .. } => expired(),
+        StoreError::Future { asked, current } => Status::too_large_resource_version(asked.0, current.0),
+        StoreError::Closed => Status::service_unavailable("the server is shutting down"),
+        error => {
+            let mut message = error.to_string();
+            let mut source = std::error::Error::source(&error);
+            while let Some(inner) = source {
+                message = format!("{message}: {inner}");
+                source = inner.source();
+            }
+            tracing::error!(error = message, "the store failed");
+            Status::new(500, Reason::InternalError, message)
+        }
+    }
+}
+
+/// What a client is told of a cache that cannot serve.
+pub(crate) fn cache_status(error: WatchCacheError) -> Status {
+    match error {
+        WatchCacheError::TooOld { .. } => expired(),
+        WatchCacheError::TooLarge { asked, current } => Status::too_large_resource_version(asked.0, current.0),
+        WatchCacheError::Store(error) => store_status(error),
+        WatchCacheError::TooSlow | WatchCacheError::Closed => {
+            Status::service_unavailable("the server is shutting down")
+        }
+    }
+}
+
+fn expired() -> Status {
+    Status::expired("The resourceVersion for the provided watch is too old.")
+}

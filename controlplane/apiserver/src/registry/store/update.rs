@@ -1,0 +1,200 @@
+//! PUT and PATCH: an object changed, under optimistic locking.
+//!
+//! The change is a function from the stored object to the wanted one, so that a lost race can be run again.
+
+use coracle_api::{
+    meta,
+    status::{FieldErrors, Status},
+};
+use serde_json::{Value, json};
+
+use super::{Current, Store, WriteOptions, Written};
+use crate::registry::{encode, object_meta, resource::Resource};
+
+/// How often a change without a `resourceVersion` of its own is run again after a lost race.
+const TRIES: usize = 32;
+
+/// Which part of the object is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The main resource.
+    Main,
+    /// `/status`.
+    Status,
+    /// A subresource whose change is made by the server itself: only metadata is checked.
+    Internal,
+}
+
+/// A change of one object.
+pub(crate) struct Change<'a> {
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) part: Part,
+    pub(crate) options: WriteOptions,
+    /// Times a lost race is run again; `None` for the default. PATCH has upstream's five.
+    pub(crate) tries: Option<usize>,
+}
+
+impl Store {
+    /// Changes an object. What `change` returns may carry `resourceVersion` and `uid` as preconditions.
+    ///
+    /// # Errors
+    /// 404, 409 for a stale `resourceVersion`, 422 for what validation says, and whatever `change` says.
+    pub(crate) async fn update(
+        &self,
+        resource: &Resource,
+        target: &Change<'_>,
+        mut change: impl FnMut(&Value) -> Result<Value, Status>,
+    ) -> Result<Written, Status> {
+        let key = resource.key(target.namespace, target.name);
+        let not_found = || Status::not_found(&resource.group_resource, target.name);
+        let mut current = self.current(resource, &key).await?.ok_or_else(not_found)?;
+        for _ in 0..target.tries.unwrap_or(TRIES) {
+            let mut new = match change(&current.object) {
+                Ok(new) => new,
+                // What the change objects to may have been settled since the cache saw it.
+                Err(_) if !current.is_fresh => {
+                    current = self.fresh(&key).await?.ok_or_else(not_found)?;
+                    continue;
+                }
+                Err(status) => return Err(status),
+            };
+            let is_conditional = match self.check_lock(resource, target, &new, &current) {
+                Ok(is_conditional) => is_conditional,
+                Err(_) if !current.is_fresh => {
+                    current = self.fresh(&key).await?.ok_or_else(not_found)?;
+                    continue;
+                }
+                Err(status) => return Err(status),
+            };
+            prepare(resource, target, &mut new, &current.object)?;
+            let warnings =
+                if target.part == Part::Main { resource.strategy.warnings(&new) } else { Vec::new() };
+            match self.write(resource, target, new, &current).await? {
+                Ok(json) => return Ok(Written { json, created: false, warnings }),
+                Err(None) if current.is_fresh => return Err(not_found()),
+                Err(_) if is_conditional && current.is_fresh => {
+                    return Err(Status::modified(&resource.group_resource, target.name));
+                }
+                Err(found) => current = found.ok_or_else(not_found)?,
+            }
+        }
+        Err(Status::modified(&resource.group_resource, target.name))
+    }
+
+    /// Whether the new object names a version; an error if it is not the present one.
+    fn check_lock(
+        &self,
+        resource: &Resource,
+        target: &Change<'_>,
+        new: &Value,
+        current: &Current,
+    ) -> Result<bool, Status> {
+        let uid = meta::uid(new);
+        let own_uid = meta::uid(&current.object);
+        if !uid.is_empty() && uid != own_uid {
+            let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {own_uid}");
+            return Err(Status::conflict(&resource.group_resource, target.name, why));
+        }
+        let version = meta::resource_version(new);
+        if matches!(version, "" | "0") {
+            return Ok(false);
+        }
+        let Ok(version) = version.parse::<u64>() else {
+            let mut errors = FieldErrors::default();
+            errors.invalid("metadata.resourceVersion", &json!(version), "must be an unsigned integer");
+            return Err(Status::invalid(&resource.gvk, target.name, errors));
+        };
+        if version != current.revision.0 {
+            return Err(Status::modified(&resource.group_resource, target.name));
+        }
+        Ok(true)
+    }
+
+    /// Puts, skips or removes, as the new object demands.
+    async fn write(
+        &self,
+        resource: &Resource,
+        target: &Change<'_>,
+        mut new: Value,
+        current: &Current,
+    ) -> Result<Result<bytes::Bytes, Option<Current>>, Status> {
+        encode::strip(&mut new);
+        let value = encode::encode(&new);
+        if is_finished(resource, &new) {
+            if target.options.dry_run {
+                return Ok(Ok(value));
+            }
+            let removed = self.remove(current).await?;
+            return Ok(removed.map(|revision| encode::with_revision(&value, revision)));
+        }
+        if encode::same_content(&current.json, &value) {
+            // Nothing changes: nothing is written, provided that this is still what is stored.
+            if current.is_fresh || resource_is_current(self, current).await? {
+                return Ok(Ok(current.json.clone()));
+            }
+            return Ok(Err(self.fresh(&current.key).await?));
+        }
+        if target.options.dry_run {
+            return Ok(Ok(encode::with_revision(&value, current.revision)));
+        }
+        let replaced = self.replace(current, value.clone()).await?;
+        Ok(replaced.map(|revision| encode::with_revision(&value, revision)))
+    }
+}
+
+async fn resource_is_current(store: &Store, current: &Current) -> Result<bool, Status> {
+    let stored = store.backend.get(&current.key).await.map_err(super::store_status)?;
+    Ok(stored.is_some_and(|kv| kv.mod_revision == current.revision))
+}
+
+/// Whether an object that is being deleted has nothing left to wait for.
+fn is_finished(resource: &Resource, object: &Value) -> bool {
+    if !meta::is_terminating(object) || !meta::finalizers(object).is_empty() {
+        return false;
+    }
+    let grace = object["metadata"].get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+    if grace > 0 {
+        return false;
+    }
+    !resource.is_core("namespaces") || meta::get_array(object, &["spec", "finalizers"]).is_empty()
+}
+
+/// Restores, defaults and checks.
+fn prepare(resource: &Resource, target: &Change<'_>, new: &mut Value, old: &Value) -> Result<(), Status> {
+    let strategy = resource.strategy;
+    object_meta::match_namespace(resource, target.namespace, new)?;
+    let errors = match target.part {
+        Part::Main => {
+            object_meta::carry_over(new, old);
+            strategy.default(new);
+            strategy.prepare_for_update(new, old);
+            let mut errors = object_meta::validate_update(new, old);
+            errors.extend(strategy.validate_update(new, old));
+            errors
+        }
+        Part::Status => {
+            *new = status_of(new, old);
+            strategy.default(new);
+            strategy.prepare_for_status_update(new, old);
+            strategy.validate_status_update(new, old)
+        }
+        Part::Internal => object_meta::validate_update(new, old),
+    };
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid(&resource.gvk, target.name, errors))
+}
+
+/// The old object with the new one's status, and its preconditions.
+fn status_of(new: &mut Value, old: &Value) -> Value {
+    let mut merged = old.clone();
+    if let Some(map) = merged.as_object_mut() {
+        match new.get_mut("status") {
+            Some(status) => map.insert("status".to_owned(), status.take()),
+            None => map.remove("status"),
+        };
+    }
+    merged
+}

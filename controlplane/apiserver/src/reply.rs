@@ -1,0 +1,87 @@
+//! Answers: what an endpoint returns, and how it becomes an HTTP response.
+
+use bytes::Bytes;
+use coracle_api::status::Status;
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+
+use crate::body::Body;
+
+/// A successful answer.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) content_type: &'static str,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) body: Body,
+}
+
+pub(crate) const JSON: &str = "application/json";
+pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
+
+impl Reply {
+    pub(crate) fn new(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Self {
+        Self { status, content_type, warnings: Vec::new(), headers: Vec::new(), body: body.into() }
+    }
+
+    /// 200 with JSON.
+    pub(crate) fn json(body: impl Into<Body>) -> Self {
+        Self::new(StatusCode::OK, JSON, body)
+    }
+
+    /// 200 with a value as JSON.
+    pub(crate) fn value(value: &serde_json::Value) -> Self {
+        Self::json(Bytes::from(value.to_string()))
+    }
+
+    pub(crate) fn with_warnings(mut self, warnings: Vec<String>) -> Self {
+        self.warnings = warnings;
+        self
+    }
+
+    pub(crate) fn with_status(mut self, status: StatusCode) -> Self {
+        self.status = status;
+        self
+    }
+
+    pub(crate) fn into_response(self) -> Response<Body> {
+        let mut response = Response::new(self.body);
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        if !self.content_type.is_empty() {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type));
+        }
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+        for warning in &self.warnings {
+            headers.extend(warning_header(warning).map(|value| (header::WARNING, value)));
+        }
+        headers.extend(self.headers);
+        response
+    }
+}
+
+/// `299 - "text"`, as RFC 7234 quotes it.
+fn warning_header(text: &str) -> Option<HeaderValue> {
+    let mut value = String::with_capacity(text.len() + 10);
+    value.push_str("299 - \"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => value.extend(['\\', c]),
+            c if c.is_control() => value.push(' '),
+            c => value.push(c),
+        }
+    }
+    value.push('"');
+    HeaderValue::from_bytes(value.as_bytes()).ok()
+}
+
+/// A failure as an HTTP response.
+pub(crate) fn failure(status: &Status) -> Response<Body> {
+    let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut reply = Reply::value(&status.to_json()).with_status(code);
+    let retry = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+    if retry > 0 {
+        reply.headers.push((header::RETRY_AFTER, HeaderValue::from(retry)));
+    }
+    reply.into_response()
+}

@@ -1,0 +1,70 @@
+//! A whole API server in memory, for component tests of this crate and of its clients.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use coracle_store::{Backend, memory::MemoryBackend};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    pki::{Pki, ServerNames},
+    server::{ApiServer, ApiServerConfig},
+    user::UserInfo,
+};
+
+/// The service range of test servers.
+pub const SERVICE_CIDR: &str = "10.96.0.0/16";
+
+/// A server without a listener, over a store in memory.
+///
+/// # Panics
+/// If it cannot start.
+pub async fn server() -> Arc<ApiServer> {
+    server_over(Arc::new(MemoryBackend::new())).await
+}
+
+/// A server without a listener, over `backend`.
+///
+/// # Panics
+/// If it cannot start.
+pub async fn server_over(backend: Arc<dyn Backend>) -> Arc<ApiServer> {
+    let pki = Arc::new(Pki::ephemeral(&ServerNames::default()).expect("certificates in memory"));
+    let advertise = SocketAddr::from(([127, 0, 0, 1], 6443));
+    let config = ApiServerConfig::new(pki, SERVICE_CIDR.parse().expect("a range"), advertise);
+    ApiServer::new(config, backend).await.expect("a server in memory")
+}
+
+/// An administrator's client of a fresh server.
+///
+/// # Panics
+/// If the server cannot start.
+pub async fn client() -> kube::Client {
+    server().await.client(UserInfo::component("test"))
+}
+
+/// A listening server; dropping it stops it.
+#[derive(Debug)]
+pub struct Listening {
+    /// The server.
+    pub server: Arc<ApiServer>,
+    /// Where it listens, on loopback.
+    pub address: SocketAddr,
+    stop: CancellationToken,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// Lets `server` listen on a free port of loopback.
+///
+/// # Panics
+/// If there is none.
+pub async fn listen(server: Arc<ApiServer>) -> Listening {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("a bound listener has an address");
+    let stop = CancellationToken::new();
+    tokio::spawn(Arc::clone(&server).serve(listener, stop.clone()));
+    Listening { server, address, stop }
+}
