@@ -1,7 +1,6 @@
 //! What every controller gets: the way to the API, the settings and the event recorder.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use kube::Client;
 
@@ -15,9 +14,6 @@ pub(crate) struct Context {
     pub(crate) config: Arc<ControllersConfig>,
     pub(crate) recorder: EventRecorder,
 }
-
-/// How long one call to the API server may take.
-pub(crate) const CALL_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Whether a failed call says that the object does not exist.
 pub(crate) fn is_not_found(error: &kube::Error) -> bool {

@@ -29,13 +29,6 @@ pub(crate) enum ReconcileError {
         #[source]
         source: kube::Error,
     },
-    /// An object that cannot be written as JSON.
-    #[error("encoding {what}")]
-    Encode {
-        what: &'static str,
-        #[source]
-        source: serde_json::Error,
-    },
     /// Something is not there yet; said in full by the text.
     #[error("{0}")]
     NotYet(String),

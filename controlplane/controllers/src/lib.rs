@@ -1,35 +1,47 @@
 //! Coracle's controllers: the loops that make the cluster be what its objects say.
+//!
+//! They speak the Kubernetes API through [`kube::Client`] alone, in-process or over HTTPS. The way of a change:
+//!
+//! ```text
+//! watch > informer (one a kind) > cache > handlers > work_queue (one a controller) > reconcile(key)
+//!    = plan (pure: cached objects in, actions out) > act (API calls) > events
+//! ```
+//!
+//! | module | does |
+//! |---|---|
+//! | `informer`, `cache` | one watch a kind, its objects shared by all controllers |
+//! | `work_queue`, `controller` | one reconcile a key at a time; failures come back later and block nobody |
+//! | `event_recorder` | Events, aggregated and bounded |
+//! | `owner`, `expectations`, `pod_state` | controller references; writes not seen yet; questions about a Pod |
+//! | `deployment`, `replicaset` | from a Deployment to Pods |
+//! | `endpointslice`, `endpoints`, `service_endpoints` | from a Service to the addresses behind it |
+//! | `node_ipam` | a `podCIDR` for each Node |
+//! | `namespace_content` | the default ServiceAccount and the root CA of each namespace |
+//! | `certificate_signing` | node certificates |
+//! | `token_cleaner` | expired bootstrap tokens |
 
 #![forbid(unsafe_code)]
 
 mod cache;
+mod certificate_signing;
 mod config;
 mod context;
 mod controller;
 mod deployment;
+mod endpoints;
+mod endpointslice;
 mod event_recorder;
 mod expectations;
 mod informer;
+mod manager;
+mod namespace_content;
+mod node_ipam;
 mod owner;
 mod pod_state;
 mod replicaset;
+mod service_endpoints;
+mod token_cleaner;
 mod work_queue;
 
-use kube::Client;
-use tokio_util::sync::CancellationToken;
-
 pub use config::ControllersConfig;
-
-/// Why the controllers could not start.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The settings do not fit together.
-    #[error("controllers configuration: {0}")]
-    Config(String),
-}
-
-/// Runs every controller until `shutdown`.
-pub async fn run(_client: Client, _config: ControllersConfig, shutdown: CancellationToken) -> Result<(), RunError> {
-    shutdown.cancelled().await;
-    Ok(())
-}
+pub use manager::{RunError, run};

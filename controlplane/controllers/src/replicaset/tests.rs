@@ -138,7 +138,7 @@ fn failure_becomes_a_condition_and_success_removes_it() {
     let failure = ManageFailure { reason: "FailedCreate", message: "exceeded quota".into() };
     let mut rs = replica_set(0);
     let (status, _) = plan_status(&rs, &[], 0, Some(&failure), now());
-    let condition = &status.conditions.as_ref().unwrap()[0];
+    let condition = &status.conditions.as_ref().unwrap()[0].clone();
     assert_eq!((condition.type_.as_deref(), condition.reason.as_deref()), (Some("ReplicaFailure"), Some("FailedCreate")));
     rs.status = Some(status);
     let (status, _) = plan_status(&rs, &[], 0, None, now());

@@ -1,0 +1,237 @@
+//! Approves and signs the certificates that nodes ask for, and removes old requests.
+//!
+//! Client certificates are approved for bootstrap tokens and for a node renewing its own; serving certificates for a
+//! node that asks for its own addresses. Everything else stays pending until an administrator decides, and is signed
+//! then if its signer is ours.
+//!
+//! ```text
+//! pending --judge--> approved --sign--> issued --an hour--> deleted
+//!    |                  \--does not fit its signer--> failed
+//!    \--24 hours--> deleted
+//! ```
+//!
+//! Source: `pkg/controller/certificates/{approver,signer,cleaner}/` at v1.37.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, Client};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info};
+
+use crate::cache::{Cache, Change, Key};
+use crate::context::{Context, is_not_found};
+use crate::controller::{self, CallContext, Outcome, ReconcileError};
+use crate::informer::Informer;
+use crate::work_queue::WorkQueue;
+
+pub(crate) mod authority;
+mod request;
+#[cfg(test)]
+mod tests;
+
+use authority::Authority;
+use request::{Approval, KUBELET_SERVING, Request};
+
+/// Requests worked on at once.
+const WORKERS: usize = 2;
+/// How long a request lives after it was decided, and without a decision.
+const DECIDED_LIFE: Duration = Duration::from_secs(3600);
+const PENDING_LIFE: Duration = Duration::from_secs(24 * 3600);
+/// Shortest validity that may be asked for.
+const MIN_VALIDITY: Duration = Duration::from_secs(600);
+
+/// The controller; its state is in caches and its queue.
+pub(crate) struct CertificateController {
+    client: Client,
+    authority: Authority,
+    validity: Duration,
+    requests: Arc<Cache<CertificateSigningRequest>>,
+    nodes: Arc<Cache<Node>>,
+    queue: Arc<WorkQueue<Key>>,
+}
+
+impl CertificateController {
+    /// Registers with the informers; nothing happens before [`CertificateController::run`].
+    pub(crate) fn new(
+        context: &Context,
+        authority: Authority,
+        requests: &mut Informer<CertificateSigningRequest>,
+        nodes: &mut Informer<Node>,
+    ) -> Arc<Self> {
+        let this = Arc::new(Self {
+            client: context.client.clone(),
+            authority,
+            validity: context.config.certificate_validity,
+            requests: requests.cache(),
+            nodes: nodes.cache(),
+            queue: Arc::new(WorkQueue::new()),
+        });
+        let queue = this.queue.clone();
+        requests.on_change(move |change| queue.add(Key::of(change.latest().as_ref())));
+        let controller = this.clone();
+        nodes.on_change(move |change| controller.node_changed(change));
+        this
+    }
+
+    /// Reconciles until `shutdown`.
+    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
+        let queue = self.queue.clone();
+        controller::run("certificate", queue, WORKERS, shutdown, move |key| {
+            let this = self.clone();
+            async move { this.reconcile(key).await }
+        })
+        .await;
+    }
+
+    /// A serving certificate may wait for its node to say which addresses it has.
+    fn node_changed(&self, change: &Change<'_, Node>) {
+        let addresses = |node: &Node| node.status.as_ref().and_then(|status| status.addresses.clone());
+        let new = match change {
+            Change::Added(node) => node,
+            Change::Updated { old, new } if addresses(old) != addresses(new) => new,
+            _ => return,
+        };
+        let user = format!("system:node:{}", new.metadata.name.as_deref().unwrap_or_default());
+        let waiting = self.requests.filter(|request| {
+            request.spec.signer_name == KUBELET_SERVING
+                && request.spec.username.as_deref() == Some(&user)
+                && certificate_of(request).is_none()
+        });
+        for request in waiting {
+            self.queue.add(Key::of(request.as_ref()));
+        }
+    }
+
+    async fn reconcile(&self, key: Key) -> Outcome {
+        let Some(csr) = self.requests.get(&key) else { return Ok(None) };
+        let left = time_left(&csr, Timestamp::now());
+        if left.is_zero() {
+            let api: Api<CertificateSigningRequest> = Api::all(self.client.clone());
+            return match api.delete(&key.name, &DeleteParams::default()).await {
+                Err(error) if !is_not_found(&error) => Err(error).during("delete old CertificateSigningRequest"),
+                _ => Ok(None),
+            };
+        }
+        if certificate_of(&csr).is_some() || has_condition(&csr, "Denied") || has_condition(&csr, "Failed") {
+            return Ok(Some(left));
+        }
+        self.advance(&key, &csr).await?;
+        Ok(Some(left))
+    }
+
+    async fn advance(&self, key: &Key, csr: &CertificateSigningRequest) -> Result<(), ReconcileError> {
+        let approved = has_condition(csr, "Approved");
+        let checked = Request::parse(&csr.spec.request.0).map(|request| (request::check(&csr.spec, &request), request));
+        let (profile, request) = match checked {
+            Ok((None, _)) => return Ok(()),
+            Ok((Some(Ok(profile)), request)) => (profile, request),
+            Ok((Some(Err(error)), _)) | Err(error) => {
+                debug!(request = %key, %error, "a certificate request does not fit its signer");
+                // An administrator approved what cannot be signed: that has to show.
+                return if approved { self.fail(csr, &error.to_string()).await } else { Ok(()) };
+            }
+        };
+        if approved {
+            return self.issue(csr, profile, &request).await;
+        }
+        let node = request.node_name().and_then(|name| self.nodes.get(&Key::new("", name)));
+        match request::judge(profile, &csr.spec, &request, node.as_deref()) {
+            Approval::Approve(message) => {
+                let approved = self.approve(csr, message).await?;
+                self.issue(&approved, profile, &request).await
+            }
+            Approval::AwaitNode => {
+                debug!(request = %key, "waits for the node to report the addresses it wants a certificate for");
+                Ok(())
+            }
+            Approval::LeaveAlone => Ok(()),
+        }
+    }
+
+    async fn approve(
+        &self,
+        csr: &CertificateSigningRequest,
+        message: &str,
+    ) -> Result<CertificateSigningRequest, ReconcileError> {
+        let approved = with_condition(csr, "Approved", "AutoApproved", message);
+        let api: Api<CertificateSigningRequest> = Api::all(self.client.clone());
+        let name = csr.metadata.name.as_deref().unwrap_or_default();
+        api.replace_subresource("approval", name, &PostParams::default(), &approved).await.during("approve certificate request")
+    }
+
+    async fn issue(
+        &self,
+        csr: &CertificateSigningRequest,
+        profile: request::Profile,
+        request: &Request,
+    ) -> Result<(), ReconcileError> {
+        let asked = csr.spec.expiration_seconds.map(|seconds| Duration::from_secs(seconds.unsigned_abs().into()));
+        let validity = asked.map_or(self.validity, |asked| asked.clamp(MIN_VALIDITY.min(self.validity), self.validity));
+        let key_encipherment = csr.spec.usages.iter().flatten().any(|usage| usage == "key encipherment");
+        let pem = match self.authority.sign(profile, request, key_encipherment, validity, Timestamp::now()) {
+            Ok(pem) => pem,
+            Err(error) => return self.fail(csr, &error.to_string()).await,
+        };
+        let mut signed = csr.clone();
+        signed.status.get_or_insert_default().certificate = Some(ByteString(pem.into_bytes()));
+        self.write_status(&signed, "issue certificate").await?;
+        info!(request = signed.metadata.name.as_deref().unwrap_or_default(), subject = %request.common_name, "certificate issued");
+        Ok(())
+    }
+
+    async fn fail(&self, csr: &CertificateSigningRequest, message: &str) -> Result<(), ReconcileError> {
+        let failed = with_condition(csr, "Failed", "SignerValidationFailure", message);
+        self.write_status(&failed, "fail certificate request").await
+    }
+
+    async fn write_status(&self, csr: &CertificateSigningRequest, call: &'static str) -> Result<(), ReconcileError> {
+        let api: Api<CertificateSigningRequest> = Api::all(self.client.clone());
+        let name = csr.metadata.name.as_deref().unwrap_or_default();
+        api.replace_status(name, &PostParams::default(), csr).await.map(drop).during(call)
+    }
+}
+
+fn conditions(csr: &CertificateSigningRequest) -> impl Iterator<Item = &CertificateSigningRequestCondition> {
+    csr.status.iter().flat_map(|status| status.conditions.iter().flatten())
+}
+
+fn has_condition(csr: &CertificateSigningRequest, kind: &str) -> bool {
+    conditions(csr).any(|condition| condition.type_ == kind && condition.status != "False")
+}
+
+fn certificate_of(csr: &CertificateSigningRequest) -> Option<&ByteString> {
+    csr.status.as_ref()?.certificate.as_ref().filter(|certificate| !certificate.0.is_empty())
+}
+
+fn with_condition(csr: &CertificateSigningRequest, kind: &str, reason: &str, message: &str) -> CertificateSigningRequest {
+    let mut csr = csr.clone();
+    let now = Time(Timestamp::now());
+    let condition = CertificateSigningRequestCondition {
+        type_: kind.into(),
+        status: "True".into(),
+        reason: Some(reason.into()),
+        message: Some(message.into()),
+        last_update_time: Some(now.clone()),
+        last_transition_time: Some(now),
+    };
+    csr.status.get_or_insert_default().conditions.get_or_insert_default().push(condition);
+    csr
+}
+
+/// How long the request may stay.
+fn time_left(csr: &CertificateSigningRequest, now: Timestamp) -> Duration {
+    let decided = conditions(csr).filter_map(|condition| condition.last_update_time.as_ref()).map(|time| time.0).max();
+    let created = csr.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
+    let end = match decided {
+        Some(at) => at.checked_add(DECIDED_LIFE),
+        None => created.checked_add(PENDING_LIFE),
+    };
+    end.ok().and_then(|end| Duration::try_from(end.duration_since(now)).ok()).unwrap_or(Duration::ZERO)
+}

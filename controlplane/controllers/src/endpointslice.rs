@@ -1,0 +1,159 @@
+//! Publishes the pods behind each Service as EndpointSlices.
+//!
+//! Services without a selector are left to whoever made them; slices of a deleted Service go by their owner
+//! reference. What to write is decided by [`plan`].
+//!
+//! Source: `pkg/controller/endpointslice/` at v1.37.
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, Client};
+use tokio_util::sync::CancellationToken;
+
+use crate::cache::{Cache, Change, Key};
+use crate::context::{Context, is_namespace_terminating, is_not_found, message_of};
+use crate::controller::{self, CallContext, Outcome, ReconcileError};
+use crate::event_recorder::{EventRecorder, EventType};
+use crate::expectations::Expectations;
+use crate::informer::Informer;
+use crate::service_endpoints::{self, selects};
+use crate::work_queue::WorkQueue;
+
+pub(crate) mod plan;
+#[cfg(test)]
+mod tests;
+
+use plan::{Input, MANAGED_BY, MANAGER, Plan, SERVICE_NAME};
+
+/// Services worked on at once.
+const WORKERS: usize = 8;
+const COMPONENT: &str = "endpoint-slice-controller";
+
+/// The controller; its state is in caches, its queue and its expectations.
+pub(crate) struct EndpointSliceController {
+    client: Client,
+    recorder: EventRecorder,
+    services: Arc<Cache<Service>>,
+    pods: Arc<Cache<Pod>>,
+    nodes: Arc<Cache<Node>>,
+    slices: Arc<Cache<EndpointSlice>>,
+    queue: Arc<WorkQueue<Key>>,
+    /// Created slices that the cache does not show yet.
+    expectations: Expectations,
+}
+
+impl EndpointSliceController {
+    /// Registers with the slices' informer; Services and Pods come through [`service_endpoints::ServiceTrigger`].
+    pub(crate) fn new(
+        context: &Context,
+        services: &Informer<Service>,
+        pods: &Informer<Pod>,
+        nodes: &Informer<Node>,
+        slices: &mut Informer<EndpointSlice>,
+    ) -> Arc<Self> {
+        let this = Arc::new(Self {
+            client: context.client.clone(),
+            recorder: context.recorder.clone(),
+            services: services.cache(),
+            pods: pods.cache(),
+            nodes: nodes.cache(),
+            slices: slices.cache(),
+            queue: Arc::new(WorkQueue::new()),
+            expectations: Expectations::default(),
+        });
+        let controller = this.clone();
+        slices.on_change(move |change| controller.slice_changed(change));
+        this
+    }
+
+    pub(crate) fn queue(&self) -> Arc<WorkQueue<Key>> {
+        self.queue.clone()
+    }
+
+    /// Reconciles until `shutdown`.
+    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
+        let queue = self.queue.clone();
+        controller::run("endpointslice", queue, WORKERS, shutdown, move |key| {
+            let this = self.clone();
+            async move { this.reconcile(key).await }
+        })
+        .await;
+    }
+
+    fn slice_changed(&self, change: &Change<'_, EndpointSlice>) {
+        let Some(service) = service_of(change.latest()) else { return };
+        if matches!(change, Change::Added(_)) {
+            self.expectations.creation_observed(&service);
+        }
+        self.queue.add(service);
+    }
+
+    async fn reconcile(&self, key: Key) -> Outcome {
+        let Some(service) = self.services.get(&key) else {
+            self.expectations.forget(&key);
+            return Ok(None);
+        };
+        if !service_endpoints::is_managed(&service) || service.metadata.deletion_timestamp.is_some() {
+            return Ok(None);
+        }
+        if !self.expectations.satisfied(&key) {
+            // The event of the missing slice brings us back.
+            return Ok(None);
+        }
+        let slices = self.slices.in_namespace(&key.namespace, |slice| service_of(slice).as_ref() == Some(&key));
+        let pods = self.pods.in_namespace(&key.namespace, |pod| selects(&service, pod));
+        let node = |name: &str| self.nodes.get(&Key::new("", name));
+        let plan = plan::plan(&Input { service: &service, pods: &pods, slices: &slices, node: &node });
+        let result = self.act(&key, plan).await;
+        if let Err(ReconcileError::Api { source, .. }) = &result
+            && !crate::context::is_conflict(source)
+        {
+            let message =
+                format!("Error updating Endpoint Slices for Service {key}: {}", message_of(source));
+            let about = service.as_ref();
+            self.recorder.record(COMPONENT, about, EventType::Warning, "FailedToUpdateEndpointSlices", message);
+        }
+        result
+    }
+
+    async fn act(&self, key: &Key, plan: Plan) -> Outcome {
+        let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &key.namespace);
+        if !plan.create.is_empty() {
+            self.expectations.expect(key, plan.create.len(), Default::default());
+        }
+        let creates = join_all(plan.create.iter().map(|slice| self.create(&api, key, slice))).await;
+        let params = PostParams::default();
+        let updates = join_all(plan.update.iter().map(|slice| async {
+            let name = slice.metadata.name.as_deref().unwrap_or_default();
+            api.replace(name, &params, slice).await.map(drop).during("update EndpointSlice")
+        }))
+        .await;
+        let deletes = join_all(plan.delete.iter().map(|slice| async {
+            let name = slice.metadata.name.as_deref().unwrap_or_default();
+            match api.delete(name, &DeleteParams::default()).await {
+                Err(error) if !is_not_found(&error) => Err(error).during("delete EndpointSlice"),
+                _ => Ok(()),
+            }
+        }))
+        .await;
+        creates.into_iter().chain(updates).chain(deletes).collect::<Result<Vec<()>, _>>()?;
+        Ok(None)
+    }
+
+    async fn create(&self, api: &Api<EndpointSlice>, key: &Key, slice: &EndpointSlice) -> Result<(), ReconcileError> {
+        let Err(error) = api.create(&PostParams::default(), slice).await else { return Ok(()) };
+        self.expectations.creation_observed(key);
+        if is_namespace_terminating(&error) { Ok(()) } else { Err(error).during("create EndpointSlice") }
+    }
+}
+
+/// The Service of a slice that this controller made.
+fn service_of(slice: &EndpointSlice) -> Option<Key> {
+    let labels = slice.metadata.labels.as_ref()?;
+    (labels.get(MANAGED_BY).map(String::as_str) == Some(MANAGER))
+        .then(|| Some(Key::new(slice.metadata.namespace.clone().unwrap_or_default(), labels.get(SERVICE_NAME)?.clone())))?
+}

@@ -1,0 +1,249 @@
+//! Which EndpointSlices a Service needs, given those it has. Pure.
+//!
+//! Endpoints stay in their slice, changed slices are filled first, and no slice is touched without need: every write
+//! goes to every node.
+//!
+//! Source: `k8s.io/endpointslice/reconciler.go` and `utils.go` at v1.37.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, Service};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
+use kube::api::ObjectMeta;
+
+use crate::owner::controller_reference;
+use crate::pod_state;
+use crate::service_endpoints::{self, Family, HEADLESS};
+
+/// Most endpoints of one slice.
+pub(super) const MAX_ENDPOINTS: usize = 100;
+pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
+pub(super) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+pub(super) const MANAGER: &str = "endpointslice-controller.k8s.io";
+
+/// What to write.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Plan {
+    pub(super) create: Vec<EndpointSlice>,
+    pub(super) update: Vec<EndpointSlice>,
+    pub(super) delete: Vec<EndpointSlice>,
+}
+
+/// What the plan is made from.
+pub(super) struct Input<'a> {
+    pub(super) service: &'a Service,
+    /// Pods that the Service selects.
+    pub(super) pods: &'a [Arc<Pod>],
+    /// Slices that this controller made for the Service.
+    pub(super) slices: &'a [Arc<EndpointSlice>],
+    pub(super) node: &'a dyn Fn(&str) -> Option<Arc<Node>>,
+}
+
+/// Ports in a form that can be compared and sorted: name, number, protocol, application protocol.
+type PortKey = Vec<(String, i32, String, Option<String>)>;
+
+/// Decides which slices to create, update and delete.
+pub(super) fn plan(input: &Input<'_>) -> Plan {
+    let mut plan = Plan::default();
+    let families = Family::of(input.service);
+    for family in &families {
+        let slices: Vec<&EndpointSlice> = input
+            .slices
+            .iter()
+            .map(Arc::as_ref)
+            .filter(|slice| slice.address_type == family.as_str() && slice.metadata.deletion_timestamp.is_none())
+            .collect();
+        plan_family(input, *family, &slices, &mut plan);
+    }
+    let foreign = input.slices.iter().filter(|slice| !families.iter().any(|family| slice.address_type == family.as_str()));
+    plan.delete.extend(foreign.map(|slice| slice.as_ref().clone()));
+    plan
+}
+
+fn plan_family(input: &Input<'_>, family: Family, slices: &[&EndpointSlice], plan: &mut Plan) {
+    let mut wanted: BTreeMap<PortKey, BTreeMap<String, Endpoint>> = BTreeMap::new();
+    for pod in input.pods.iter().filter(|pod| !pod_state::is_finished(pod)) {
+        let Some(address) = service_endpoints::address(pod, family) else { continue };
+        let endpoint = endpoint(input, pod, address);
+        wanted.entry(ports_of(input.service, pod)).or_default().insert(identity(&endpoint), endpoint);
+    }
+    let mut by_ports: BTreeMap<PortKey, Vec<&EndpointSlice>> = BTreeMap::new();
+    for slice in slices {
+        by_ports.entry(port_key(slice.ports.as_deref().unwrap_or_default())).or_default().push(slice);
+    }
+    let nothing_wanted = wanted.is_empty();
+    for (ports, endpoints) in wanted {
+        let existing = by_ports.remove(&ports).unwrap_or_default();
+        plan_ports(input.service, family, &ports, endpoints, &existing, plan);
+    }
+    let mut unused = by_ports.into_values().flatten();
+    if nothing_wanted {
+        // One empty slice says that the Service is known and has nobody behind it.
+        match unused.next() {
+            Some(slice) => update_if_changed(input.service, slice, Vec::new(), plan),
+            None => plan.create.push(new_slice(input.service, family, &Vec::new(), Vec::new())),
+        }
+    }
+    plan.delete.extend(unused.cloned());
+}
+
+/// Distributes `wanted` over the slices that have these ports.
+fn plan_ports(
+    service: &Service,
+    family: Family,
+    ports: &PortKey,
+    mut wanted: BTreeMap<String, Endpoint>,
+    existing: &[&EndpointSlice],
+    plan: &mut Plan,
+) {
+    let mut kept: Vec<(&EndpointSlice, Vec<Endpoint>, bool)> = Vec::new();
+    for slice in existing {
+        let mut changed = false;
+        let mut endpoints = Vec::new();
+        for old in slice.endpoints.iter().flatten() {
+            match wanted.remove(&identity(old)) {
+                Some(new) => {
+                    changed |= new != *old;
+                    endpoints.push(new);
+                }
+                None => changed = true,
+            }
+        }
+        kept.push((slice, endpoints, changed));
+    }
+    let mut homeless: Vec<Endpoint> = wanted.into_values().collect();
+    // Slices that are written anyway take the new ones; then the fullest of the others that holds all the rest.
+    for (_, endpoints, _) in kept.iter_mut().filter(|(_, _, changed)| *changed) {
+        let room = MAX_ENDPOINTS.saturating_sub(endpoints.len()).min(homeless.len());
+        endpoints.extend(homeless.drain(..room));
+    }
+    if !homeless.is_empty() && homeless.len() < MAX_ENDPOINTS {
+        let fitting = kept.iter_mut().filter(|(_, endpoints, changed)| {
+            !*changed && endpoints.len() + homeless.len() <= MAX_ENDPOINTS
+        });
+        if let Some((_, endpoints, _)) = fitting.max_by_key(|(_, endpoints, _)| endpoints.len()) {
+            endpoints.append(&mut homeless);
+        }
+    }
+    let some_stay = !homeless.is_empty() || kept.iter().any(|(_, endpoints, _)| !endpoints.is_empty());
+    for (slice, endpoints, _) in kept {
+        if endpoints.is_empty() && some_stay {
+            plan.delete.push(slice.clone());
+        } else {
+            update_if_changed(service, slice, endpoints, plan);
+        }
+    }
+    while !homeless.is_empty() {
+        let rest = homeless.split_off(homeless.len().min(MAX_ENDPOINTS));
+        plan.create.push(new_slice(service, family, ports, homeless));
+        homeless = rest;
+    }
+}
+
+fn update_if_changed(service: &Service, slice: &EndpointSlice, endpoints: Vec<Endpoint>, plan: &mut Plan) {
+    let mut wanted = slice.clone();
+    wanted.metadata.labels = Some(labels_of(service));
+    wanted.endpoints = Some(endpoints);
+    let same = slice.endpoints.as_deref().unwrap_or_default() == wanted.endpoints.as_deref().unwrap_or_default()
+        && slice.metadata.labels == wanted.metadata.labels;
+    if !same {
+        plan.update.push(wanted);
+    }
+}
+
+fn new_slice(service: &Service, family: Family, ports: &PortKey, endpoints: Vec<Endpoint>) -> EndpointSlice {
+    let ports = ports.iter().map(|(name, number, protocol, application)| EndpointPort {
+        name: Some(name.clone()),
+        port: Some(*number),
+        protocol: Some(protocol.clone()),
+        app_protocol: application.clone(),
+    });
+    EndpointSlice {
+        metadata: ObjectMeta {
+            namespace: service.metadata.namespace.clone(),
+            generate_name: Some(format!("{}-", service.metadata.name.as_deref().unwrap_or_default())),
+            labels: Some(labels_of(service)),
+            owner_references: Some(vec![controller_reference(service)]),
+            ..ObjectMeta::default()
+        },
+        address_type: family.as_str().into(),
+        endpoints: Some(endpoints),
+        ports: Some(ports.collect()),
+    }
+}
+
+/// The Service's labels and those that mark the slice.
+fn labels_of(service: &Service) -> BTreeMap<String, String> {
+    let mut labels = service.metadata.labels.clone().unwrap_or_default();
+    labels.remove(HEADLESS);
+    if service_endpoints::is_headless(service) {
+        labels.insert(HEADLESS.into(), String::new());
+    }
+    labels.insert(SERVICE_NAME.into(), service.metadata.name.clone().unwrap_or_default());
+    labels.insert(MANAGED_BY.into(), MANAGER.into());
+    labels
+}
+
+fn endpoint(input: &Input<'_>, pod: &Pod, address: &str) -> Endpoint {
+    let serving = pod_state::is_ready(pod);
+    let terminating = pod_state::is_terminating(pod);
+    let ready = service_endpoints::publishes_not_ready(input.service) || (serving && !terminating);
+    let node_name = Some(pod_state::node_name(pod)).filter(|name| !name.is_empty());
+    let zone = node_name.and_then(input.node).and_then(|node| {
+        node.metadata.labels.as_ref()?.get("topology.kubernetes.io/zone").cloned()
+    });
+    Endpoint {
+        addresses: vec![address.to_owned()],
+        conditions: Some(EndpointConditions { ready: Some(ready), serving: Some(serving), terminating: Some(terminating) }),
+        hostname: service_endpoints::hostname(input.service, pod),
+        node_name: node_name.map(str::to_owned),
+        target_ref: Some(pod_reference(pod)),
+        zone,
+        ..Endpoint::default()
+    }
+}
+
+/// A reference to the pod behind an address.
+pub(crate) fn pod_reference(pod: &Pod) -> ObjectReference {
+    ObjectReference {
+        kind: Some("Pod".into()),
+        namespace: pod.metadata.namespace.clone(),
+        name: pod.metadata.name.clone(),
+        uid: pod.metadata.uid.clone(),
+        ..ObjectReference::default()
+    }
+}
+
+/// What makes an endpoint the same one after a change: its pod and address.
+fn identity(endpoint: &Endpoint) -> String {
+    let uid = endpoint.target_ref.as_ref().and_then(|target| target.uid.as_deref()).unwrap_or_default();
+    format!("{uid} {}", endpoint.addresses.first().map(String::as_str).unwrap_or_default())
+}
+
+fn ports_of(service: &Service, pod: &Pod) -> PortKey {
+    let ports = service.spec.as_ref().and_then(|spec| spec.ports.as_ref());
+    let mut key: PortKey = ports
+        .into_iter()
+        .flatten()
+        .filter_map(|port| {
+            let number = service_endpoints::port_number(pod, port)?;
+            let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".into());
+            Some((port.name.clone().unwrap_or_default(), number, protocol, port.app_protocol.clone()))
+        })
+        .collect();
+    key.sort();
+    key
+}
+
+fn port_key(ports: &[EndpointPort]) -> PortKey {
+    let mut key: PortKey = ports
+        .iter()
+        .map(|port| {
+            let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".into());
+            (port.name.clone().unwrap_or_default(), port.port.unwrap_or(0), protocol, port.app_protocol.clone())
+        })
+        .collect();
+    key.sort();
+    key
+}

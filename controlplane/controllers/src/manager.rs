@@ -1,0 +1,206 @@
+//! Builds all informers and controllers, connects them, and runs them until told to stop.
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::{ConfigMap, Endpoints, Namespace, Node, Pod, Secret, Service, ServiceAccount};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::runtime::watcher;
+use kube::{Api, Client};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use crate::certificate_signing::CertificateController;
+use crate::certificate_signing::authority::{Authority, AuthorityError};
+use crate::config::ControllersConfig;
+use crate::context::Context;
+use crate::deployment::DeploymentController;
+use crate::endpoints::EndpointsController;
+use crate::endpointslice::EndpointSliceController;
+use crate::event_recorder;
+use crate::informer::Informer;
+use crate::namespace_content::{self, NamespaceContentController};
+use crate::node_ipam::NodeIpamController;
+use crate::pod_state;
+use crate::replicaset::ReplicaSetController;
+use crate::service_endpoints::ServiceTrigger;
+use crate::token_cleaner::{self, TokenCleaner};
+
+/// Why the controllers could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The node ranges do not fit into the cluster range.
+    #[error("a node range of {node_mask_bits} bits does not fit into the cluster range {cluster_cidr}")]
+    NodeMask {
+        /// The range for all nodes.
+        cluster_cidr: ipnet::Ipv4Net,
+        /// The length of one node's prefix.
+        node_mask_bits: u8,
+    },
+    /// The certificate authority is unusable.
+    #[error("the certificate authority cannot sign: {0}")]
+    Authority(String),
+}
+
+impl From<AuthorityError> for RunError {
+    fn from(error: AuthorityError) -> Self {
+        Self::Authority(error.to_string())
+    }
+}
+
+/// Runs every controller until `shutdown`. Returns early only if the settings are unusable.
+///
+/// The client needs the rights of a cluster administrator. Nothing is written before the first watches are complete.
+///
+/// # Errors
+/// [`RunError`] for settings that do not fit together: permanent, report to the user.
+pub async fn run(client: Client, config: ControllersConfig, shutdown: CancellationToken) -> Result<(), RunError> {
+    let (mask, cluster) = (config.node_mask_bits, config.cluster_cidr);
+    if mask < cluster.prefix_len() || mask > 30 {
+        return Err(RunError::NodeMask { cluster_cidr: cluster, node_mask_bits: mask });
+    }
+    let authority = Authority::new(&config.ca_certificate_pem, &config.ca_key_pem)?;
+    let (recorder, events) = event_recorder::channel(client.clone());
+    let context = Context { client, config: Arc::new(config), recorder };
+    let mut tasks = Tasks { set: JoinSet::new(), shutdown: shutdown.clone() };
+    tasks.set.spawn(events.run(shutdown.clone()));
+    start(&context, authority, &mut tasks);
+    info!("controllers started");
+    while let Some(ended) = tasks.set.join_next().await {
+        if let Err(failure) = ended
+            && !failure.is_cancelled()
+        {
+            error!(error = &failure as &dyn std::error::Error, "a controller task ended");
+        }
+    }
+    Ok(())
+}
+
+/// All tasks, and the token that ends them.
+struct Tasks {
+    set: JoinSet<()>,
+    shutdown: CancellationToken,
+}
+
+impl Tasks {
+    /// Runs a controller once the caches it reads are complete.
+    fn spawn<F, Fut>(&mut self, synced: Vec<watch::Receiver<bool>>, run: F)
+    where
+        F: FnOnce(CancellationToken) -> Fut + Send + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        let shutdown = self.shutdown.clone();
+        self.set.spawn(async move {
+            let complete = join_all(synced.into_iter().map(|mut synced| async move { drop(synced.wait_for(|done| *done).await) }));
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                _ = complete => {}
+            }
+            run(shutdown).await;
+        });
+    }
+}
+
+/// The informers, one a kind.
+struct Informers {
+    pods: Informer<Pod>,
+    replica_sets: Informer<ReplicaSet>,
+    deployments: Informer<Deployment>,
+    services: Informer<Service>,
+    endpoint_slices: Informer<EndpointSlice>,
+    endpoints: Informer<Endpoints>,
+    nodes: Informer<Node>,
+    namespaces: Informer<Namespace>,
+    requests: Informer<CertificateSigningRequest>,
+    accounts: Informer<ServiceAccount>,
+    root_cas: Informer<ConfigMap>,
+    tokens: Informer<Secret>,
+}
+
+impl Informers {
+    fn new(client: &Client) -> Self {
+        let everything = watcher::Config::default;
+        let named = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
+        let tokens = watcher::Config::default().fields(&format!("type={}", token_cleaner::TOKEN_TYPE));
+        Self {
+            pods: Informer::new(Api::all(client.clone()), everything(), pod_state::trim),
+            replica_sets: Informer::new(Api::all(client.clone()), everything(), |_| {}),
+            deployments: Informer::new(Api::all(client.clone()), everything(), |_| {}),
+            services: Informer::new(Api::all(client.clone()), everything(), |service| {
+                service.metadata.annotations = None;
+                service.status = None;
+            }),
+            endpoint_slices: Informer::new(Api::all(client.clone()), everything(), |_| {}),
+            endpoints: Informer::new(Api::all(client.clone()), everything(), |_| {}),
+            nodes: Informer::new(Api::all(client.clone()), everything(), |node| {
+                if let Some(status) = &mut node.status {
+                    status.images = None;
+                }
+            }),
+            namespaces: Informer::new(Api::all(client.clone()), everything(), |_| {}),
+            requests: Informer::new(Api::all(client.clone()), everything(), |_| {}),
+            accounts: Informer::new(Api::all(client.clone()), named(namespace_content::DEFAULT_ACCOUNT), |_| {}),
+            root_cas: Informer::new(Api::all(client.clone()), named(namespace_content::ROOT_CA), |_| {}),
+            tokens: Informer::new(Api::namespaced(client.clone(), "kube-system"), tokens, token_cleaner::trim),
+        }
+    }
+
+    fn spawn(self, tasks: &mut Tasks) {
+        let shutdown = || tasks.shutdown.clone();
+        let runs: Vec<futures::future::BoxFuture<'static, ()>> = vec![
+            Box::pin(self.pods.run(shutdown())),
+            Box::pin(self.replica_sets.run(shutdown())),
+            Box::pin(self.deployments.run(shutdown())),
+            Box::pin(self.services.run(shutdown())),
+            Box::pin(self.endpoint_slices.run(shutdown())),
+            Box::pin(self.endpoints.run(shutdown())),
+            Box::pin(self.nodes.run(shutdown())),
+            Box::pin(self.namespaces.run(shutdown())),
+            Box::pin(self.requests.run(shutdown())),
+            Box::pin(self.accounts.run(shutdown())),
+            Box::pin(self.root_cas.run(shutdown())),
+            Box::pin(self.tokens.run(shutdown())),
+        ];
+        for run in runs {
+            tasks.set.spawn(run);
+        }
+    }
+}
+
+fn start(context: &Context, authority: Authority, tasks: &mut Tasks) {
+    let mut i = Informers::new(&context.client);
+    let (pods, nodes, services) = (i.pods.synced(), i.nodes.synced(), i.services.synced());
+    let (replica_sets, namespaces) = (i.replica_sets.synced(), i.namespaces.synced());
+
+    let replicaset = ReplicaSetController::new(context, &mut i.replica_sets, &mut i.pods);
+    tasks.spawn(vec![pods.clone(), replica_sets.clone()], move |shutdown| replicaset.run(shutdown));
+
+    let deployment = DeploymentController::new(context, &mut i.deployments, &mut i.replica_sets, &mut i.pods);
+    tasks.spawn(vec![pods.clone(), replica_sets, i.deployments.synced()], move |shutdown| deployment.run(shutdown));
+
+    let slices = EndpointSliceController::new(context, &i.services, &i.pods, &i.nodes, &mut i.endpoint_slices);
+    let endpoints = EndpointsController::new(context, &i.services, &i.pods, &mut i.endpoints);
+    ServiceTrigger::install(vec![slices.queue(), endpoints.queue()], &mut i.services, &mut i.pods);
+    let needs = vec![pods.clone(), services.clone(), nodes.clone(), i.endpoint_slices.synced()];
+    tasks.spawn(needs, move |shutdown| slices.run(shutdown));
+    tasks.spawn(vec![pods, services, i.endpoints.synced()], move |shutdown| endpoints.run(shutdown));
+
+    let ipam = NodeIpamController::new(context, &mut i.nodes);
+    tasks.spawn(vec![nodes.clone()], move |shutdown| ipam.run(shutdown));
+
+    let content = NamespaceContentController::new(context, &mut i.namespaces, &mut i.accounts, &mut i.root_cas);
+    let needs = vec![namespaces, i.accounts.synced(), i.root_cas.synced()];
+    tasks.spawn(needs, move |shutdown| content.run(shutdown));
+
+    let certificates = CertificateController::new(context, authority, &mut i.requests, &mut i.nodes);
+    tasks.spawn(vec![nodes, i.requests.synced()], move |shutdown| certificates.run(shutdown));
+
+    let cleaner = TokenCleaner::new(context, &mut i.tokens);
+    tasks.spawn(vec![i.tokens.synced()], move |shutdown| cleaner.run(shutdown));
+
+    i.spawn(tasks);
+}

@@ -1,0 +1,144 @@
+//! What every namespace gets: the ServiceAccount `default` and the ConfigMap `kube-root-ca.crt`.
+//!
+//! Both come back when they are deleted, and the ConfigMap when it is changed, as long as the namespace lives.
+//!
+//! Source: `pkg/controller/serviceaccount/serviceaccounts_controller.go` and
+//! `pkg/controller/certificates/rootcacertpublisher/publisher.go` at v1.37.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::cache::{Cache, Change, Key};
+use crate::context::{Context, is_already_exists, is_namespace_terminating, is_not_found};
+use crate::controller::{self, CallContext, Outcome, ReconcileError};
+use crate::informer::Informer;
+use crate::work_queue::WorkQueue;
+
+/// Namespaces worked on at once.
+const WORKERS: usize = 4;
+pub(crate) const DEFAULT_ACCOUNT: &str = "default";
+pub(crate) const ROOT_CA: &str = "kube-root-ca.crt";
+const ROOT_CA_KEY: &str = "ca.crt";
+const DESCRIPTION: &str = "kubernetes.io/description";
+const DESCRIPTION_TEXT: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal \
+     endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across \
+     distributions of Kubernetes clusters.";
+
+/// The controller; its state is in caches and its queue.
+pub(crate) struct NamespaceContentController {
+    client: Client,
+    root_ca: String,
+    namespaces: Arc<Cache<Namespace>>,
+    accounts: Arc<Cache<ServiceAccount>>,
+    config_maps: Arc<Cache<ConfigMap>>,
+    queue: Arc<WorkQueue<Key>>,
+}
+
+impl NamespaceContentController {
+    /// Registers with the informers; nothing happens before [`NamespaceContentController::run`].
+    ///
+    /// `config_maps` need show those called [`ROOT_CA`] only, `accounts` those called [`DEFAULT_ACCOUNT`].
+    pub(crate) fn new(
+        context: &Context,
+        namespaces: &mut Informer<Namespace>,
+        accounts: &mut Informer<ServiceAccount>,
+        config_maps: &mut Informer<ConfigMap>,
+    ) -> Arc<Self> {
+        let this = Arc::new(Self {
+            client: context.client.clone(),
+            root_ca: context.config.root_ca_pem.clone(),
+            namespaces: namespaces.cache(),
+            accounts: accounts.cache(),
+            config_maps: config_maps.cache(),
+            queue: Arc::new(WorkQueue::new()),
+        });
+        let queue = this.queue.clone();
+        namespaces.on_change(move |change| queue.add(Key::of(change.latest().as_ref())));
+        let queue = this.queue.clone();
+        accounts.on_change(move |change| {
+            if matches!(change, Change::Deleted(_)) {
+                queue.add(Key::new("", change.latest().metadata.namespace.clone().unwrap_or_default()));
+            }
+        });
+        let queue = this.queue.clone();
+        config_maps.on_change(move |change| {
+            queue.add(Key::new("", change.latest().metadata.namespace.clone().unwrap_or_default()));
+        });
+        this
+    }
+
+    /// Reconciles until `shutdown`. Start it after the three informers have synced.
+    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
+        let queue = self.queue.clone();
+        controller::run("namespace-content", queue, WORKERS, shutdown, move |key| {
+            let this = self.clone();
+            async move { this.reconcile(key).await }
+        })
+        .await;
+    }
+
+    async fn reconcile(&self, key: Key) -> Outcome {
+        let Some(namespace) = self.namespaces.get(&key) else { return Ok(None) };
+        let phase = namespace.status.as_ref().and_then(|status| status.phase.as_deref());
+        if namespace.metadata.deletion_timestamp.is_some() || phase == Some("Terminating") {
+            return Ok(None);
+        }
+        let (account, root_ca) = tokio::join!(self.ensure_account(&key.name), self.ensure_root_ca(&key.name));
+        account.and(root_ca).map(|()| None)
+    }
+
+    async fn ensure_account(&self, namespace: &str) -> Result<(), ReconcileError> {
+        if self.accounts.get(&Key::new(namespace, DEFAULT_ACCOUNT)).is_some() {
+            return Ok(());
+        }
+        let account = ServiceAccount { metadata: named(namespace, DEFAULT_ACCOUNT), ..ServiceAccount::default() };
+        let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
+        tolerate(api.create(&PostParams::default(), &account).await.map(drop)).during("create default ServiceAccount")
+    }
+
+    async fn ensure_root_ca(&self, namespace: &str) -> Result<(), ReconcileError> {
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        match self.config_maps.get(&Key::new(namespace, ROOT_CA)) {
+            None => {
+                let mut metadata = named(namespace, ROOT_CA);
+                metadata.annotations = Some([(DESCRIPTION.to_owned(), DESCRIPTION_TEXT.to_owned())].into());
+                let data = Some([(ROOT_CA_KEY.to_owned(), self.root_ca.clone())].into());
+                let bundle = ConfigMap { metadata, data, ..ConfigMap::default() };
+                tolerate(api.create(&PostParams::default(), &bundle).await.map(drop)).during("create kube-root-ca.crt")
+            }
+            Some(bundle) if self.is_right(&bundle) => Ok(()),
+            Some(_) => {
+                // Other keys are none of ours, as upstream has it only this one stays: replace the whole data.
+                let patch = json!([
+                    {"op": "add", "path": "/data", "value": {ROOT_CA_KEY: self.root_ca}},
+                ]);
+                let patch: Patch<()> = Patch::Json(serde_json::from_value(patch).expect("a valid JSON patch"));
+                match api.patch(ROOT_CA, &PatchParams::default(), &patch).await {
+                    Err(error) if is_not_found(&error) => Ok(()),
+                    other => other.map(drop).during("restore kube-root-ca.crt"),
+                }
+            }
+        }
+    }
+
+    fn is_right(&self, bundle: &ConfigMap) -> bool {
+        bundle.data.as_ref().is_some_and(|data| data.len() == 1 && data.get(ROOT_CA_KEY) == Some(&self.root_ca))
+    }
+}
+
+fn named(namespace: &str, name: &str) -> ObjectMeta {
+    ObjectMeta { name: Some(name.into()), namespace: Some(namespace.into()), ..ObjectMeta::default() }
+}
+
+/// Somebody else made it, or the namespace goes away: both are fine.
+fn tolerate(result: kube::Result<()>) -> kube::Result<()> {
+    match result {
+        Err(error) if is_already_exists(&error) || is_namespace_terminating(&error) || is_not_found(&error) => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,160 @@
+//! Gives each Node a `podCIDR` of its own.
+//!
+//! What is taken is read from the Nodes themselves, so nothing can get lost or leak: a range is free again when its
+//! Node is gone. One worker decides, after the first full list, so that no two Nodes get the same range.
+//!
+//! Source: `pkg/controller/nodeipam/ipam/range_allocator.go` at v1.37.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ipnet::Ipv4Net;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::cache::{Cache, Key};
+use crate::context::{Context, is_not_found};
+use crate::controller::{self, CallContext, Outcome, ReconcileError};
+use crate::event_recorder::{EventRecorder, EventType};
+use crate::informer::Informer;
+use crate::work_queue::WorkQueue;
+
+const COMPONENT: &str = "cidrAllocator";
+
+/// The controller.
+pub(crate) struct NodeIpamController {
+    client: Client,
+    recorder: EventRecorder,
+    cluster: Ipv4Net,
+    mask_bits: u8,
+    nodes: Arc<Cache<Node>>,
+    queue: Arc<WorkQueue<Key>>,
+    /// Ranges given out that the cache may not show yet, by node name.
+    recent: Mutex<HashMap<String, Ipv4Net>>,
+}
+
+impl NodeIpamController {
+    /// Registers with the informer; nothing happens before [`NodeIpamController::run`].
+    pub(crate) fn new(context: &Context, nodes: &mut Informer<Node>) -> Arc<Self> {
+        let this = Arc::new(Self {
+            client: context.client.clone(),
+            recorder: context.recorder.clone(),
+            cluster: context.config.cluster_cidr,
+            mask_bits: context.config.node_mask_bits,
+            nodes: nodes.cache(),
+            queue: Arc::new(WorkQueue::new()),
+            recent: Mutex::default(),
+        });
+        let queue = this.queue.clone();
+        nodes.on_change(move |change| {
+            let node = change.latest();
+            if range_of(node).is_none() || matches!(change, crate::cache::Change::Deleted(_)) {
+                queue.add(Key::of(node.as_ref()));
+            }
+        });
+        this
+    }
+
+    /// Reconciles until `shutdown`. Start it after the Nodes' informer has synced.
+    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
+        let queue = self.queue.clone();
+        controller::run("node-ipam", queue, 1, shutdown, move |key| {
+            let this = self.clone();
+            async move { this.reconcile(key).await }
+        })
+        .await;
+    }
+
+    async fn reconcile(&self, key: Key) -> Outcome {
+        let Some(node) = self.nodes.get(&key) else {
+            self.recent.lock().remove(&key.name);
+            return Ok(None);
+        };
+        if range_of(&node).is_some() || node.metadata.deletion_timestamp.is_some() {
+            return Ok(None);
+        }
+        let nodes = self.nodes.all();
+        let mut taken: Vec<Ipv4Net> = nodes.iter().filter_map(|node| range_of(node)).collect();
+        let given = {
+            let mut recent = self.recent.lock();
+            // What the cache shows by now needs no second record.
+            recent.retain(|name, _| self.nodes.get(&Key::new("", name)).is_some_and(|node| range_of(&node).is_none()));
+            taken.extend(recent.iter().filter(|(name, _)| **name != key.name).map(|(_, range)| *range));
+            recent.get(&key.name).copied()
+        };
+        let Some(range) = given.or_else(|| first_free(self.cluster, self.mask_bits, &taken)) else {
+            let message = format!("Node {} status is now: CIDRNotAvailable", key.name);
+            self.recorder.record(COMPONENT, node.as_ref(), EventType::Normal, "CIDRNotAvailable", message);
+            return Err(ReconcileError::NotYet(format!("no range is left in {} for node {}", self.cluster, key.name)));
+        };
+        self.recent.lock().insert(key.name.clone(), range);
+        let api: Api<Node> = Api::all(self.client.clone());
+        let patch = json!({
+            "metadata": {"uid": node.metadata.uid},
+            "spec": {"podCIDR": range.to_string(), "podCIDRs": [range.to_string()]},
+        });
+        match api.patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Err(error) if is_not_found(&error) => Ok(None),
+            other => other.map(|_| None).during("set podCIDR"),
+        }
+    }
+}
+
+fn range_of(node: &Node) -> Option<Ipv4Net> {
+    node.spec.as_ref()?.pod_cidr.as_ref()?.parse().ok()
+}
+
+/// The first range of `mask_bits` in `cluster` that overlaps none of `taken`.
+fn first_free(cluster: Ipv4Net, mask_bits: u8, taken: &[Ipv4Net]) -> Option<Ipv4Net> {
+    let mut taken: Vec<Ipv4Net> = taken.iter().copied().filter(|range| overlap(cluster, *range)).collect();
+    taken.sort_by_key(|range| range.network());
+    let mut next = 0;
+    cluster.subnets(mask_bits).ok()?.find(|candidate| {
+        while next < taken.len() && taken[next].broadcast() < candidate.network() {
+            next += 1;
+        }
+        next >= taken.len() || !overlap(*candidate, taken[next])
+    })
+}
+
+fn overlap(a: Ipv4Net, b: Ipv4Net) -> bool {
+    a.contains(&b) || b.contains(&a)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_gap_is_given_out() {
+        let table: [(&str, u8, &[&str], Option<&str>); 7] = [
+            ("10.42.0.0/16", 24, &[], Some("10.42.0.0/24")),
+            ("10.42.0.0/16", 24, &["10.42.0.0/24", "10.42.2.0/24"], Some("10.42.1.0/24")),
+            ("10.42.0.0/16", 24, &["10.42.1.0/24", "10.42.0.0/24"], Some("10.42.2.0/24")),
+            ("10.42.0.0/16", 24, &["10.42.0.0/23", "192.168.0.0/24"], Some("10.42.2.0/24")),
+            ("10.42.0.0/16", 24, &["10.42.0.128/25"], Some("10.42.1.0/24")),
+            ("10.42.0.0/23", 24, &["10.42.0.0/24", "10.42.1.0/24"], None),
+            ("10.42.0.0/24", 16, &[], None),
+        ];
+        for (cluster, bits, taken, expected) in table {
+            let taken: Vec<Ipv4Net> = taken.iter().map(|range| range.parse().unwrap()).collect();
+            let free = first_free(cluster.parse().unwrap(), bits, &taken);
+            assert_eq!(free.map(|range| range.to_string()).as_deref(), expected, "{cluster} {taken:?}");
+        }
+    }
+
+    #[test]
+    fn every_range_is_given_once() {
+        let cluster: Ipv4Net = "10.42.0.0/16".parse().unwrap();
+        let mut taken = Vec::new();
+        while let Some(range) = first_free(cluster, 24, &taken) {
+            assert!(!taken.contains(&range));
+            taken.push(range);
+        }
+        assert_eq!(taken.len(), 256);
+    }
+}
