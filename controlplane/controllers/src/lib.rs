@@ -16,6 +16,7 @@
 //! | `deployment`, `replicaset` | from a Deployment to Pods |
 //! | `endpointslice`, `endpoints`, `service_endpoints` | from a Service to the addresses behind it |
 //! | `node_ipam` | a `podCIDR` for each Node |
+//! | `node_lifecycle`, `taint_eviction`, `pod_gc` | silent nodes, their taints, and the pods on them |
 //! | `namespace_content` | the default ServiceAccount and the root CA of each namespace |
 //! | `certificate_signing` | node certificates |
 //! | `token_cleaner` | expired bootstrap tokens |
@@ -36,10 +37,13 @@ mod informer;
 mod manager;
 mod namespace_content;
 mod node_ipam;
+mod node_lifecycle;
 mod owner;
+mod pod_gc;
 mod pod_state;
 mod replicaset;
 mod service_endpoints;
+mod taint_eviction;
 mod token_cleaner;
 mod work_queue;
 

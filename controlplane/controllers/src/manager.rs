@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures::future::join_all;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Endpoints, Namespace, Node, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::watcher;
@@ -25,9 +26,12 @@ use crate::event_recorder;
 use crate::informer::Informer;
 use crate::namespace_content::{self, NamespaceContentController};
 use crate::node_ipam::NodeIpamController;
+use crate::node_lifecycle::{self, NodeLifecycleController};
+use crate::pod_gc::PodGcController;
 use crate::pod_state;
 use crate::replicaset::ReplicaSetController;
 use crate::service_endpoints::ServiceTrigger;
+use crate::taint_eviction::TaintEvictionController;
 use crate::token_cleaner::{self, TokenCleaner};
 
 /// Why the controllers could not start.
@@ -114,6 +118,7 @@ struct Informers {
     endpoint_slices: Informer<EndpointSlice>,
     endpoints: Informer<Endpoints>,
     nodes: Informer<Node>,
+    leases: Informer<Lease>,
     namespaces: Informer<Namespace>,
     requests: Informer<CertificateSigningRequest>,
     accounts: Informer<ServiceAccount>,
@@ -141,6 +146,7 @@ impl Informers {
                     status.images = None;
                 }
             }),
+            leases: Informer::new(Api::namespaced(client.clone(), node_lifecycle::LEASES), everything(), |_| {}),
             namespaces: Informer::new(Api::all(client.clone()), everything(), |_| {}),
             requests: Informer::new(Api::all(client.clone()), everything(), |_| {}),
             accounts: Informer::new(Api::all(client.clone()), named(namespace_content::DEFAULT_ACCOUNT), |_| {}),
@@ -159,6 +165,7 @@ impl Informers {
             Box::pin(self.endpoint_slices.run(shutdown())),
             Box::pin(self.endpoints.run(shutdown())),
             Box::pin(self.nodes.run(shutdown())),
+            Box::pin(self.leases.run(shutdown())),
             Box::pin(self.namespaces.run(shutdown())),
             Box::pin(self.requests.run(shutdown())),
             Box::pin(self.accounts.run(shutdown())),
@@ -181,6 +188,14 @@ fn start(context: &Context, authority: Authority, tasks: &mut Tasks) {
 
     let deployment = DeploymentController::new(context, &mut i.deployments, &mut i.replica_sets, &mut i.pods);
     tasks.spawn(vec![pods.clone(), replica_sets, i.deployments.synced()], move |shutdown| deployment.run(shutdown));
+
+    let lifecycle = NodeLifecycleController::new(context, &mut i.nodes, &i.leases, &mut i.pods);
+    let needs = vec![pods.clone(), nodes.clone(), i.leases.synced()];
+    tasks.spawn(needs, move |shutdown| lifecycle.run(shutdown));
+    let eviction = TaintEvictionController::new(context, &mut i.nodes, &mut i.pods);
+    tasks.spawn(vec![pods.clone(), nodes.clone()], move |shutdown| eviction.run(shutdown));
+    let pod_gc = PodGcController::new(context, &mut i.nodes, &mut i.pods);
+    tasks.spawn(vec![pods.clone(), nodes.clone()], move |shutdown| pod_gc.run(shutdown));
 
     let slices = EndpointSliceController::new(context, &i.services, &i.pods, &i.nodes, &mut i.endpoint_slices);
     let endpoints = EndpointsController::new(context, &i.services, &i.pods, &mut i.endpoints);

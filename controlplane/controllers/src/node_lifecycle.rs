@@ -1,0 +1,242 @@
+//! Watches over the nodes: silent ones become Unknown, troubled ones are tainted, their pods are marked not ready.
+//!
+//! A node speaks by its Lease and its status; the monitor looks every few seconds and after each change of a Node.
+//! Eviction itself is the business of [`crate::taint_eviction`]: here only the NoExecute taint is set. When no node
+//! at all is ready, none is tainted NoExecute, for then the fault is on this side.
+//!
+//! Source: `pkg/controller/nodelifecycle/node_lifecycle_controller.go` at v1.37.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::cache::{Cache, Change, Key};
+use crate::context::{Context, is_not_found};
+use crate::controller::{self, CallContext, Outcome, ReconcileError};
+use crate::event_recorder::{EventRecorder, EventType};
+use crate::informer::Informer;
+use crate::pod_state;
+use crate::work_queue::WorkQueue;
+
+pub(crate) mod plan;
+#[cfg(test)]
+mod tests;
+
+use plan::{Health, Readiness};
+
+/// Nodes worked on at once.
+const WORKERS: usize = 4;
+const COMPONENT: &str = "node-controller";
+/// Where nodes keep their leases.
+pub(crate) const LEASES: &str = "kube-node-lease";
+
+/// The controller.
+pub(crate) struct NodeLifecycleController {
+    client: Client,
+    recorder: EventRecorder,
+    period: Duration,
+    grace: Duration,
+    nodes: Arc<Cache<Node>>,
+    leases: Arc<Cache<Lease>>,
+    pods: Arc<Cache<Pod>>,
+    queue: Arc<WorkQueue<Key>>,
+    started: Instant,
+    health: Mutex<HashMap<String, Health>>,
+}
+
+impl NodeLifecycleController {
+    /// Registers with the informers; nothing happens before [`NodeLifecycleController::run`].
+    pub(crate) fn new(
+        context: &Context,
+        nodes: &mut Informer<Node>,
+        leases: &Informer<Lease>,
+        pods: &mut Informer<Pod>,
+    ) -> Arc<Self> {
+        let this = Arc::new(Self {
+            client: context.client.clone(),
+            recorder: context.recorder.clone(),
+            period: context.config.node_monitor_period,
+            grace: context.config.node_monitor_grace,
+            nodes: nodes.cache(),
+            leases: leases.cache(),
+            pods: pods.cache(),
+            queue: Arc::new(WorkQueue::new()),
+            started: Instant::now(),
+            health: Mutex::default(),
+        });
+        let controller = this.clone();
+        nodes.on_change(move |change| controller.node_changed(change));
+        let controller = this.clone();
+        pods.on_change(move |change| controller.pod_changed(change));
+        this
+    }
+
+    /// Reconciles until `shutdown`.
+    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
+        let queue = self.queue.clone();
+        let this = self.clone();
+        let work = controller::run("node-lifecycle", queue, WORKERS, shutdown.clone(), move |key| {
+            let this = this.clone();
+            async move { this.reconcile(key).await }
+        });
+        let monitor = async {
+            let mut ticks = tokio::time::interval(self.period);
+            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                tokio::select! {
+                    () = shutdown.cancelled() => return,
+                    _ = ticks.tick() => self.nodes.all().iter().for_each(|node| self.queue.add(Key::of(node.as_ref()))),
+                }
+            }
+        };
+        tokio::join!(work, monitor);
+    }
+
+    fn node_changed(&self, change: &Change<'_, Node>) {
+        let node = change.latest();
+        match change {
+            Change::Added(_) => {
+                let message = format!("Node {} event: Registered Node {} in Controller", name_of(node), name_of(node));
+                self.recorder.record(COMPONENT, node.as_ref(), EventType::Normal, "RegisteredNode", message);
+            }
+            Change::Deleted(_) => {
+                let message = format!("Node {} event: Removing Node {} from Controller", name_of(node), name_of(node));
+                self.recorder.record(COMPONENT, node.as_ref(), EventType::Normal, "RemovingNode", message);
+            }
+            Change::Updated { old, new } => {
+                // The last node to come back ends the state in which nothing is evicted, and the last to go begins it.
+                if plan::readiness(old) != plan::readiness(new) {
+                    self.nodes.all().iter().for_each(|node| self.queue.add(Key::of(node.as_ref())));
+                }
+            }
+        }
+        self.queue.add(Key::of(node.as_ref()));
+    }
+
+    /// A pod that turns up as ready on a node that does not answer has to be corrected.
+    fn pod_changed(&self, change: &Change<'_, Pod>) {
+        if matches!(change, Change::Deleted(_)) || !plan::claims_ready(change.latest()) {
+            return;
+        }
+        let node = Key::new("", pod_state::node_name(change.latest()));
+        if self.nodes.get(&node).is_some_and(|node| plan::readiness(&node) == Readiness::Unknown) {
+            self.queue.add(node);
+        }
+    }
+
+    async fn reconcile(&self, key: Key) -> Outcome {
+        let Some(node) = self.nodes.get(&key) else {
+            self.health.lock().remove(&key.name);
+            return Ok(None);
+        };
+        let silent_for = self.silence(&node);
+        if silent_for > self.grace
+            && let Some(conditions) = plan::silent_conditions(&node, Timestamp::now())
+        {
+            let was_ready = plan::readiness(&node) == Readiness::Ready;
+            self.write_conditions(&node, conditions).await?;
+            if was_ready {
+                let message = format!("Node {} status is now: NodeNotReady", key.name);
+                self.recorder.record(COMPONENT, node.as_ref(), EventType::Normal, "NodeNotReady", message);
+            }
+            // The change itself brings us back, with the new conditions in the cache.
+            return Ok(None);
+        }
+        if let Some(taints) = plan::plan_taints(&node, !self.fully_disrupted(), Timestamp::now()) {
+            self.write_taints(&node, taints).await?;
+        }
+        // An agent that says it is not ready still reports its pods itself; a silent one does not.
+        if plan::readiness(&node) == Readiness::Unknown && silent_for > self.grace {
+            self.mark_pods_not_ready(&key.name).await?;
+        }
+        Ok(None)
+    }
+
+    /// How long nothing has been heard from the node.
+    fn silence(&self, node: &Node) -> Duration {
+        let name = name_of(node);
+        let lease = self.leases.get(&Key::new(LEASES, name));
+        let renewed = lease.and_then(|lease| lease.spec.as_ref()?.renew_time.as_ref().map(|time| time.0));
+        let now = self.started.elapsed();
+        let mut all = self.health.lock();
+        let health = plan::observe(all.remove(name), node, renewed, now);
+        let silent = now.saturating_sub(health.seen);
+        all.insert(name.to_owned(), health);
+        silent
+    }
+
+    /// Whether no node at all is ready.
+    fn fully_disrupted(&self) -> bool {
+        self.nodes.all().iter().all(|node| plan::readiness(node) != Readiness::Ready)
+    }
+
+    async fn write_conditions(&self, node: &Node, conditions: Vec<NodeCondition>) -> Result<(), ReconcileError> {
+        let api: Api<Node> = Api::all(self.client.clone());
+        // The version guards against a heartbeat that arrives at the same moment.
+        let patch = json!({
+            "metadata": {"uid": node.metadata.uid, "resourceVersion": node.metadata.resource_version},
+            "status": {"conditions": conditions},
+        });
+        match api.patch_status(name_of(node), &PatchParams::default(), &Patch::Merge(patch)).await {
+            Err(error) if is_not_found(&error) => Ok(()),
+            other => other.map(drop).during("update Node conditions"),
+        }
+    }
+
+    async fn write_taints(&self, node: &Node, taints: Vec<Taint>) -> Result<(), ReconcileError> {
+        let api: Api<Node> = Api::all(self.client.clone());
+        let patch = json!({
+            "metadata": {"uid": node.metadata.uid, "resourceVersion": node.metadata.resource_version},
+            "spec": {"taints": taints},
+        });
+        match api.patch(name_of(node), &PatchParams::default(), &Patch::Merge(patch)).await {
+            Err(error) if is_not_found(&error) => Ok(()),
+            other => other.map(drop).during("taint Node"),
+        }
+    }
+
+    /// Services stop sending to pods of a node that does not answer.
+    async fn mark_pods_not_ready(&self, node: &str) -> Result<(), ReconcileError> {
+        let pods = self.pods.filter(|pod| pod_state::node_name(pod) == node && plan::claims_ready(pod));
+        let marks = join_all(pods.iter().map(|pod| self.mark_not_ready(pod))).await;
+        marks.into_iter().collect::<Result<Vec<()>, _>>().map(drop)
+    }
+
+    async fn mark_not_ready(&self, pod: &Pod) -> Result<(), ReconcileError> {
+        let mut conditions = pod.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+        for condition in conditions.iter_mut().filter(|condition| condition.type_ == "Ready") {
+            condition.status = "False".into();
+            condition.last_transition_time = Some(Time(Timestamp::now()));
+        }
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), pod.metadata.namespace.as_deref().unwrap_or_default());
+        let patch = json!({
+            "metadata": {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version},
+            "status": {"conditions": conditions},
+        });
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        match api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Err(error) if is_not_found(&error) => Ok(()),
+            other => {
+                other.during("mark Pod not ready")?;
+                self.recorder.record(COMPONENT, pod, EventType::Warning, "NodeNotReady", "Node is not ready".into());
+                Ok(())
+            }
+        }
+    }
+}
+
+fn name_of(node: &Node) -> &str {
+    node.metadata.name.as_deref().unwrap_or_default()
+}
