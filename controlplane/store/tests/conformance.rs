@@ -1,5 +1,5 @@
 //! Both engines keep the store's promises, and the suite that says so catches every planted fault.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
 use std::sync::Arc;
 

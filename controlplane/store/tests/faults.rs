@@ -1,0 +1,158 @@
+//! Bad disks and bad directories: clear errors, nothing acknowledged lost, and on again when the disk is good.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
+
+#[path = "crash/mount.rs"]
+mod mount;
+
+use std::path::Path;
+
+use coracle_store::{
+    Backend, Op, RangeRequest, Revision, StoreError, Txn, TxnOutcome,
+    sqlite::{SqliteBackend, SqliteOptions},
+};
+
+async fn put(store: &SqliteBackend, name: u64) -> Result<Revision, StoreError> {
+    let op = Op::Put { key: format!("/registry/pods/ns/{name:05}").into(), value: vec![b'x'; 2000].into() };
+    match store.txn(Txn { compare: vec![], ops: vec![op] }).await? {
+        TxnOutcome::Committed(revision) => Ok(revision),
+        TxnOutcome::Conflict(_) => panic!("nothing was compared"),
+    }
+}
+
+/// Writes until the disk is full; how many writes were acknowledged.
+async fn fill(store: &SqliteBackend) -> u64 {
+    for name in 0..100_000 {
+        match put(store, name).await {
+            Ok(_) => {}
+            Err(StoreError::DiskFull { .. }) => return name,
+            Err(error) => panic!("a full disk gave {error:?}"),
+        }
+    }
+    panic!("the disk did not fill");
+}
+
+async fn count(store: &SqliteBackend) -> u64 {
+    let range = store.range(RangeRequest { prefix: "/".to_owned(), ..RangeRequest::default() }).await.unwrap();
+    assert_eq!(range.revision, store.current_revision());
+    range.items.len() as u64
+}
+
+fn open_error(dir: &Path) -> String {
+    let error = SqliteBackend::open(dir).unwrap_err();
+    eprintln!("{error}");
+    format!("{error:?}").split([' ', '{']).next().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn full_store_refuses_writes_and_keeps_what_it_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = SqliteOptions { max_pages: Some(300), ..SqliteOptions::default() };
+    let store = SqliteBackend::open_with(dir.path(), options).unwrap();
+    let written = fill(&store).await;
+    assert!(matches!(put(&store, 99_999).await, Err(StoreError::DiskFull { .. })));
+    assert_eq!((count(&store).await, store.current_revision()), (written, Revision(written)));
+    drop(store);
+    // With room again, it goes on where it was.
+    let store = SqliteBackend::open(dir.path()).unwrap();
+    assert_eq!((count(&store).await, store.current_revision()), (written, Revision(written)));
+    assert_eq!(put(&store, 99_999).await.unwrap(), Revision(written + 1));
+}
+
+#[tokio::test]
+async fn store_goes_on_when_a_full_disk_has_room_again() {
+    if !mount::may("a full disk") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = mount::Mounted::tmpfs("8m", dir.path().join("mnt"));
+    let ballast = disk.path().join("ballast");
+    std::fs::write(&ballast, vec![0; 2 << 20]).unwrap();
+    let store = SqliteBackend::open(disk.path().join("store")).unwrap();
+    let written = fill(&store).await;
+    assert_eq!(count(&store).await, written);
+    std::fs::remove_file(&ballast).unwrap();
+    assert_eq!(put(&store, 99_999).await.unwrap(), Revision(written + 1));
+    drop(store);
+    let store = SqliteBackend::open(disk.path().join("store")).unwrap();
+    assert_eq!(count(&store).await, written + 1);
+}
+
+#[test]
+fn full_disk_is_named_at_the_start() {
+    if !mount::may("a full disk") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = mount::Mounted::tmpfs("64k", dir.path().join("mnt"));
+    let _ = std::fs::write(disk.path().join("ballast"), vec![0; 60 << 10]);
+    assert_eq!(open_error(&disk.path().join("store")), "DiskFull");
+}
+
+#[test]
+fn read_only_disk_is_named() {
+    if !mount::may("a read-only disk") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = mount::Mounted::tmpfs("4m", dir.path().join("mnt"));
+    drop(SqliteBackend::open(disk.path().join("store")).unwrap());
+    disk.make_read_only();
+    assert_eq!(open_error(&disk.path().join("store")), "NotWritable");
+    assert_eq!(open_error(&disk.path().join("other")), "NotWritable");
+}
+
+#[test]
+fn directory_that_cannot_be_made_is_named() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    assert_eq!(open_error(&file.path().join("store")), "NotWritable");
+}
+
+#[test]
+fn second_server_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = SqliteBackend::open(dir.path()).unwrap();
+    assert_eq!(open_error(dir.path()), "Locked");
+    drop(first);
+    SqliteBackend::open(dir.path()).unwrap();
+}
+
+#[test]
+fn file_that_is_no_store_is_refused_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("store.db");
+    std::fs::write(&file, "not a database, but somebody's file".repeat(100)).unwrap();
+    let before = std::fs::read(&file).unwrap();
+    assert_eq!(open_error(dir.path()), "Engine");
+    assert_eq!(std::fs::read(&file).unwrap(), before);
+}
+
+#[test]
+fn only_the_owner_may_read_the_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let _store = SqliteBackend::open(dir.path()).unwrap();
+    for file in ["store.db", "store.db-wal", "store.lock"] {
+        let metadata = std::fs::metadata(dir.path().join(file)).unwrap();
+        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o777, 0o600, "{file}");
+    }
+}
+
+#[tokio::test]
+async fn compaction_gives_space_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqliteBackend::open(dir.path()).unwrap();
+    let size = || std::fs::metadata(dir.path().join("store.db")).unwrap().len();
+    for _ in 0..3 {
+        for name in 0..1500 {
+            put(&store, name % 10).await.unwrap();
+        }
+    }
+    let before = size();
+    store.compact(store.current_revision()).await.unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while size() > before / 2 {
+        assert!(std::time::Instant::now() < deadline, "{} bytes of {before} are still there", size());
+        // The file itself shrinks when the log is moved into it, which takes some writes.
+        put(&store, 0).await.unwrap();
+    }
+    assert_eq!(count(&store).await, 10);
+}
