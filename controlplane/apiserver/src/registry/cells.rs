@@ -113,6 +113,11 @@ pub fn len(value: &Value) -> usize {
     }
 }
 
+/// The keys of a map field.
+pub fn keys(value: &Value) -> impl Iterator<Item = &str> {
+    value.as_object().into_iter().flat_map(|map| map.keys()).map(String::as_str)
+}
+
 /// The Unix time of an RFC 3339 field.
 #[must_use]
 pub fn unix_seconds(value: &Value) -> Option<i64> {

@@ -3,6 +3,7 @@
 pub mod configmap;
 pub mod endpoints;
 pub mod event;
+mod keys;
 pub mod namespace;
 pub mod node;
 pub mod pod;

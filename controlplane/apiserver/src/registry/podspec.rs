@@ -2,8 +2,18 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | [`defaults`] | fills in what a spec leaves out |
-//! | [`volume_defaults`] | the same for volumes |
+//! | [`defaults`], `volume_defaults` | fill in what a spec leaves out |
+//! | [`validate`] | checks a whole spec or template, by way of the others |
+//! | `containers`, `env`, `probes`, `resources` | check containers |
+//! | `volumes`, `security`, `scheduling` | check what their names say |
 
+mod containers;
 pub mod defaults;
-pub mod volume_defaults;
+mod env;
+mod probes;
+pub mod resources;
+pub mod scheduling;
+mod security;
+pub mod validate;
+mod volume_defaults;
+mod volumes;

@@ -1,8 +1,10 @@
 //! ControllerRevision: a former state of a controller's template, for rollbacks. Immutable.
 
+use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::registry::cells::{self, AGE, NAME, NONE, text};
+use crate::registry::check;
 use crate::registry::strategy::{Column, ResourceInfo, Strategy};
 
 /// The strategy of ControllerRevisions.
@@ -27,6 +29,21 @@ impl Strategy for ControllerRevision {
         &INFO
     }
 
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        if object["data"].is_null() {
+            errors.required("data", "data is mandatory");
+        }
+        check::not_negative(&mut errors, "revision", &object["revision"]);
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
+        let mut errors = self.validate(new);
+        check::immutable(&mut errors, "data", &new["data"], &old["data"]);
+        errors
+    }
+
     fn columns(&self) -> &'static [Column] {
         COLUMNS
     }
@@ -49,5 +66,29 @@ fn controller(owner: &Value) -> String {
     match cells::string(&owner["apiVersion"]).split_once('/') {
         Some((group, _)) => format!("{kind}.{group}/{name}"),
         None => format!("{kind}/{name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::registry::testing::{create_errors, update_errors};
+
+    #[test]
+    fn revisions_are_checked_and_immutable() {
+        let old = json!({"revision": 1, "data": {"a": 1}});
+        assert_eq!(create_errors(&ControllerRevision, old.clone()), "");
+        assert_eq!(create_errors(&ControllerRevision, json!({"revision": 1})), "data: Required value: data is mandatory");
+        let new = json!({"revision": 1, "data": {"a": 2}});
+        assert_eq!(update_errors(&ControllerRevision, new, &old), "data: Invalid value: {\"a\":2}: field is immutable");
+    }
+
+    #[test]
+    fn rows_name_the_controller() {
+        let revision = json!({"metadata": {"name": "web-1", "ownerReferences": [
+            {"controller": true, "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web"}]}, "revision": 4});
+        assert_eq!(json!(ControllerRevision.row(&revision, 0)), json!(["web-1", "statefulset.apps/web", 4, "<unknown>"]));
     }
 }

@@ -1,8 +1,10 @@
 //! Deployment: pods of one template, replaced step by step when the template changes.
 
+use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use crate::registry::cells::{self, AGE, CONTAINERS, IMAGES, NAME, text, wide};
+use crate::registry::cells::{self, AGE, CONTAINERS, IMAGES, NAME, number, string, text, wide};
+use crate::registry::{check, fill, lifecycle, podspec};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
 
 /// The strategy of Deployments.
@@ -34,6 +36,75 @@ impl Strategy for Deployment {
         &INFO
     }
 
+    fn default(&self, object: &mut Value) {
+        fill::object(object, "spec");
+        let spec = &mut object["spec"];
+        fill::value(spec, "replicas", 1);
+        fill::object(spec, "strategy");
+        fill::within(spec, "strategy", |strategy| {
+            fill::text(strategy, "type", "RollingUpdate");
+            if strategy["type"] == "RollingUpdate" {
+                fill::object(strategy, "rollingUpdate");
+                fill::within(strategy, "rollingUpdate", |rolling| {
+                    fill::value(rolling, "maxUnavailable", "25%");
+                    fill::value(rolling, "maxSurge", "25%");
+                });
+            }
+        });
+        fill::value(spec, "revisionHistoryLimit", 10);
+        fill::value(spec, "progressDeadlineSeconds", 600);
+        fill::object(spec, "template");
+        fill::within(spec, "template", podspec::defaults::template);
+        fill::object(object, "status");
+    }
+
+    fn prepare_for_create(&self, object: &mut Value) {
+        lifecycle::create(object);
+    }
+
+    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
+        lifecycle::keep_status(new, old);
+        // Annotations are copied to the ReplicaSets, so a change of them is work to do as well.
+        let changed = new["spec"] != old["spec"] || new["metadata"]["annotations"] != old["metadata"]["annotations"];
+        lifecycle::next_generation(new, old, changed);
+    }
+
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let spec = &object["spec"];
+        check::not_negative(&mut errors, "spec.replicas", &spec["replicas"]);
+        super::selector_and_template(&mut errors, spec);
+        strategy(&mut errors, "spec.strategy", &spec["strategy"]);
+        for field in ["minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"] {
+            check::not_negative(&mut errors, &format!("spec.{field}"), &spec[field]);
+        }
+        let deadline = &spec["progressDeadlineSeconds"];
+        if deadline.is_i64() && number(deadline) <= number(&spec["minReadySeconds"]) {
+            errors.invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds");
+        }
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
+        let mut errors = self.validate(new);
+        check::immutable(&mut errors, "spec.selector", &new["spec"]["selector"], &old["spec"]["selector"]);
+        errors
+    }
+
+    fn validate_status_update(&self, new: &Value, _old: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let status = &new["status"];
+        let counts = ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas", "unavailableReplicas"];
+        for field in ["observedGeneration", "collisionCount"].iter().chain(&counts) {
+            check::not_negative(&mut errors, &format!("status.{field}"), &status[*field]);
+        }
+        super::at_most(&mut errors, status, "updatedReplicas", "replicas");
+        super::at_most(&mut errors, status, "readyReplicas", "replicas");
+        super::at_most(&mut errors, status, "availableReplicas", "replicas");
+        super::at_most(&mut errors, status, "availableReplicas", "readyReplicas");
+        errors
+    }
+
     fn columns(&self) -> &'static [Column] {
         COLUMNS
     }
@@ -53,3 +124,31 @@ impl Strategy for Deployment {
         ]
     }
 }
+
+fn strategy(errors: &mut FieldErrors, path: &str, strategy: &Value) {
+    let rolling = &strategy["rollingUpdate"];
+    let rolling_path = format!("{path}.rollingUpdate");
+    match string(&strategy["type"]) {
+        "Recreate" if rolling.is_object() => {
+            errors.forbidden(rolling_path, "may not be specified when strategy `type` is 'Recreate'");
+        }
+        "Recreate" => {}
+        "RollingUpdate" if rolling.is_object() => rolling_update(errors, &rolling_path, rolling),
+        "RollingUpdate" => errors.required(rolling_path, "this should be defaulted and never be nil"),
+        _ => errors.not_supported(path, strategy, &["Recreate", "RollingUpdate"]),
+    }
+}
+
+fn rolling_update(errors: &mut FieldErrors, path: &str, rolling: &Value) {
+    let (unavailable, surge) = (&rolling["maxUnavailable"], &rolling["maxSurge"]);
+    let unavailable_path = format!("{path}.maxUnavailable");
+    check::count_or_percent(errors, &unavailable_path, unavailable);
+    check::count_or_percent(errors, &format!("{path}.maxSurge"), surge);
+    if check::count_or_percent_number(unavailable) == 0 && check::count_or_percent_number(surge) == 0 {
+        errors.invalid(&unavailable_path, unavailable, "may not be 0 when `maxSurge` is 0");
+    }
+    check::at_most_100_percent(errors, &unavailable_path, unavailable);
+}
+
+#[cfg(test)]
+mod tests;

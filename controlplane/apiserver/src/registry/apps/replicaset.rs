@@ -1,8 +1,10 @@
 //! ReplicaSet: so many pods of one template.
 
-use serde_json::Value;
+use coracle_api::status::FieldErrors;
+use serde_json::{Value, json};
 
 use crate::registry::cells::{self, AGE, CONTAINERS, IMAGES, NAME, integer, wide};
+use crate::registry::{check, fill, lifecycle, podspec};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
 
 /// The strategy of ReplicaSets.
@@ -32,6 +34,54 @@ static COLUMNS: &[Column] = &[
 impl Strategy for ReplicaSet {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
+    }
+
+    fn default(&self, object: &mut Value) {
+        fill::object(object, "spec");
+        let spec = &mut object["spec"];
+        fill::value(spec, "replicas", 1);
+        fill::object(spec, "template");
+        fill::within(spec, "template", podspec::defaults::template);
+        fill::object(object, "status");
+        fill::value(&mut object["status"], "replicas", 0);
+    }
+
+    fn prepare_for_create(&self, object: &mut Value) {
+        object["status"] = json!({"replicas": 0});
+        lifecycle::first_generation(object);
+    }
+
+    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
+        lifecycle::update(new, old);
+    }
+
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let spec = &object["spec"];
+        check::not_negative(&mut errors, "spec.replicas", &spec["replicas"]);
+        check::not_negative(&mut errors, "spec.minReadySeconds", &spec["minReadySeconds"]);
+        super::selector_and_template(&mut errors, spec);
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
+        let mut errors = self.validate(new);
+        check::immutable(&mut errors, "spec.selector", &new["spec"]["selector"], &old["spec"]["selector"]);
+        errors
+    }
+
+    fn validate_status_update(&self, new: &Value, _old: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let status = &new["status"];
+        let counts = ["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration"];
+        for field in counts {
+            check::not_negative(&mut errors, &format!("status.{field}"), &status[field]);
+        }
+        super::at_most(&mut errors, status, "fullyLabeledReplicas", "replicas");
+        super::at_most(&mut errors, status, "readyReplicas", "replicas");
+        super::at_most(&mut errors, status, "availableReplicas", "replicas");
+        super::at_most(&mut errors, status, "availableReplicas", "readyReplicas");
+        errors
     }
 
     fn selectable_fields(&self) -> &'static [&'static str] {

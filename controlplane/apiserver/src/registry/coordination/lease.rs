@@ -1,5 +1,6 @@
 //! Lease: who holds something, and since when: node heartbeats and leader election.
 
+use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::registry::cells::{self, AGE, NAME, text};
@@ -18,6 +19,23 @@ impl Strategy for Lease {
         &INFO
     }
 
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let spec = &object["spec"];
+        let seconds = &spec["leaseDurationSeconds"];
+        if seconds.as_i64().is_some_and(|seconds| seconds <= 0) {
+            errors.invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0");
+        }
+        let transitions = &spec["leaseTransitions"];
+        if transitions.as_i64().is_some_and(|transitions| transitions < 0) {
+            errors.invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0");
+        }
+        if spec["preferredHolder"].is_string() && spec["strategy"].is_null() {
+            errors.forbidden("spec.preferredHolder", "may only be specified if `strategy` is defined");
+        }
+        errors
+    }
+
     fn columns(&self) -> &'static [Column] {
         COLUMNS
     }
@@ -25,5 +43,30 @@ impl Strategy for Lease {
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
         let holder = cells::string(&object["spec"]["holderIdentity"]);
         vec![cells::name(object), holder.into(), cells::age(object, now_secs)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::registry::testing::create_errors;
+
+    #[test]
+    fn leases_are_checked() {
+        for (spec, expect) in [
+            (json!({"leaseDurationSeconds": 40, "holderIdentity": "n"}), ""),
+            (json!({"leaseDurationSeconds": 0}), "spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0"),
+            (json!({"leaseTransitions": -1}), "spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0"),
+        ] {
+            assert_eq!(create_errors(&Lease, json!({"spec": spec})), expect);
+        }
+    }
+
+    #[test]
+    fn rows_show_the_holder() {
+        let lease = json!({"metadata": {"name": "n1"}, "spec": {"holderIdentity": "n1"}});
+        assert_eq!(json!(Lease.row(&lease, 0)), json!(["n1", "n1", "<unknown>"]));
     }
 }

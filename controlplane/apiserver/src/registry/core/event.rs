@@ -1,8 +1,11 @@
 //! Event: something that happened to an object, for people to read.
 
-use serde_json::Value;
+use coracle_api::name;
+use coracle_api::status::FieldErrors;
+use serde_json::{Value, json};
 
-use crate::registry::cells::{self, NAME, text, wide};
+use crate::registry::cells::{self, NAME, string, text, wide};
+use crate::registry::{check, fill};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy};
 
 /// The strategy of Events.
@@ -46,6 +49,38 @@ const FIELDS: &[&str] = &[
 impl Strategy for Event {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
+    }
+
+    fn default(&self, object: &mut Value) {
+        // Clients demand these, also when nobody filled them in.
+        for (field, empty) in [("source", json!({})), ("involvedObject", json!({})), ("reportingComponent", json!("")), ("reportingInstance", json!(""))] {
+            fill::value(object, field, empty);
+        }
+        for field in ["eventTime", "firstTimestamp", "lastTimestamp"] {
+            if object.get(field).is_none() {
+                object[field] = Value::Null;
+            }
+        }
+    }
+
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let involved = &object["involvedObject"];
+        let namespace = string(&object["metadata"]["namespace"]);
+        let own = string(&involved["namespace"]);
+        if own.is_empty() {
+            // Of an object without a namespace: such events live in the default one.
+            if !matches!(namespace, "" | "default" | "kube-system") {
+                errors.invalid("involvedObject.namespace", &own.into(), "does not match event.namespace");
+            }
+        } else if own != namespace {
+            errors.invalid("involvedObject.namespace", &own.into(), "does not match event.namespace");
+        }
+        check::invalid_all(&mut errors, "metadata.namespace", &namespace.into(), name::dns_subdomain_errors(namespace));
+        if object["eventTime"].is_string() {
+            modern(&mut errors, object);
+        }
+        errors
     }
 
     fn selectable_fields(&self) -> &'static [&'static str] {
@@ -106,4 +141,68 @@ fn source(object: &Value) -> String {
     let component = cells::string_or(&object["source"]["component"], cells::string(&object["reportingComponent"]));
     let host = cells::string_or(&object["source"]["host"], cells::string(&object["reportingInstance"]));
     if host.is_empty() { component.to_owned() } else { format!("{component}, {host}") }
+}
+
+/// What is asked of events in the newer form, which have an `eventTime`.
+fn modern(errors: &mut FieldErrors, object: &Value) {
+    if check::required(errors, "reportingController", &object["reportingComponent"]) {
+        check::qualified_name(errors, "reportingController", &object["reportingComponent"]);
+    }
+    for (field, max) in [("reportingInstance", 128), ("action", 128), ("reason", 128)] {
+        if check::required(errors, field, &object[field]) && string(&object[field]).len() > max {
+            errors.invalid(field, &"".into(), format!("can have at most {max} characters"));
+        }
+    }
+    if string(&object["message"]).len() > 1024 {
+        errors.invalid("message", &"".into(), "can have at most 1024 characters");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::testing::create_errors;
+
+    fn event() -> Value {
+        json!({
+            "metadata": {"name": "e", "namespace": "a"}, "involvedObject": {"kind": "Pod", "name": "p", "namespace": "a"},
+            "reason": "Started", "message": " hello ", "type": "Normal", "source": {"component": "agent", "host": "n1"},
+            "firstTimestamp": "1970-01-01T00:00:10Z", "lastTimestamp": "1970-01-01T00:00:40Z", "count": 3,
+        })
+    }
+
+    #[test]
+    fn events_are_checked() {
+        assert_eq!(create_errors(&Event, event()), "");
+        let mut other = event();
+        other["involvedObject"]["namespace"] = json!("b");
+        assert_eq!(
+            create_errors(&Event, other),
+            "involvedObject.namespace: Invalid value: \"b\": does not match event.namespace"
+        );
+        let mut modern = event();
+        modern["eventTime"] = json!("1970-01-01T00:00:10.000000Z");
+        assert_eq!(
+            create_errors(&Event, modern),
+            "[reportingController: Required value, reportingInstance: Required value, action: Required value]"
+        );
+    }
+
+    #[test]
+    fn rows_show_when_what_and_about_what() {
+        assert_eq!(
+            json!(Event.row(&event(), 100)),
+            json!(["60s", "Normal", "Started", "pod/p", "", "agent, n1", "hello", "90s", 3, "e"])
+        );
+        let series = json!({"eventTime": "1970-01-01T00:00:10.000000Z", "series": {"count": 9, "lastObservedTime": "1970-01-01T00:01:30.000000Z"}});
+        let row = Event.row(&series, 100);
+        assert_eq!((&row[0], &row[7], &row[8]), (&json!("10s"), &json!("90s"), &json!(9)));
+    }
+
+    #[test]
+    fn field_selectors_read_the_involved_object() {
+        for (path, expect) in [("involvedObject.name", "p"), ("reason", "Started"), ("source", "agent"), ("type", "Normal"), ("involvedObject.uid", "")] {
+            assert_eq!(Event.field(&event(), path), expect, "{path}");
+        }
+    }
 }

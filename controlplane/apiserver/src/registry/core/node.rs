@@ -2,9 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use coracle_api::name;
+use coracle_api::status::FieldErrors;
+use serde_json::{Value, json};
 
-use crate::registry::cells::{self, AGE, NAME, NONE, UNKNOWN, text, wide};
+use crate::registry::cells::{self, AGE, NAME, NONE, UNKNOWN, items, string, text, wide};
+use crate::registry::podspec::{resources, scheduling};
+use crate::registry::{check, fill, lifecycle};
 use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy, Subresource};
 
 /// The strategy of Nodes.
@@ -36,6 +40,74 @@ static COLUMNS: &[Column] = &[
 impl Strategy for Node {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
+    }
+
+    fn default(&self, object: &mut Value) {
+        fill::object(object, "spec");
+        fill::object(object, "status");
+        pod_cidrs(&mut object["spec"]);
+        let status = &mut object["status"];
+        if status["allocatable"].is_null() && status["capacity"].is_object() {
+            status["allocatable"] = status["capacity"].clone();
+        }
+        fill::object(status, "daemonEndpoints");
+        fill::within(status, "daemonEndpoints", |endpoints| {
+            fill::value(endpoints, "kubeletEndpoint", json!({"Port": 0}));
+        });
+        fill::value(status, "nodeInfo", empty_info());
+    }
+
+    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
+        lifecycle::keep_status(new, old);
+    }
+
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        // The path is upstream's, though the taints are in the spec.
+        taints(&mut errors, "metadata.taints", &object["spec"]["taints"]);
+        for list in ["capacity", "allocatable"] {
+            for (resource, amount) in object["status"][list].as_object().into_iter().flatten() {
+                let path = format!("status.{list}.{resource}");
+                if let Some(quantity) = resources::quantity(&mut errors, &path, amount) {
+                    resources::quantity_value(&mut errors, &path, resource, amount, &quantity);
+                }
+            }
+        }
+        for (index, cidr) in items(&object["spec"]["podCIDRs"]).iter().enumerate() {
+            if string(cidr).parse::<ipnet::IpNet>().is_err() {
+                let message = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+                errors.invalid(format!("spec.podCIDRs[{index}]"), cidr, message);
+            }
+        }
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
+        let mut errors = self.validate(new);
+        let once = |field: &str| {
+            let before = &old["spec"][field];
+            cells::len(before) + string(before).len() > 0 && new["spec"][field] != *before
+        };
+        if once("podCIDRs") {
+            let message = "node updates may not change podCIDR except from \"\" to valid";
+            errors.forbidden("spec.podCIDRs", message);
+        }
+        if once("providerID") {
+            let message = "node updates may not change providerID except from \"\" to valid";
+            errors.forbidden("spec.providerID", message);
+        }
+        errors
+    }
+
+    fn validate_status_update(&self, new: &Value, _old: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let addresses = items(&new["status"]["addresses"]);
+        for (index, address) in addresses.iter().enumerate() {
+            if addresses[..index].contains(address) {
+                errors.duplicate(format!("status.addresses[{index}]"), address);
+            }
+        }
+        errors
     }
 
     fn selectable_fields(&self) -> &'static [&'static str] {
@@ -104,3 +176,50 @@ fn address<'a>(object: &'a Value, kind: &str) -> &'a str {
         .find(|address| address["type"] == kind)
         .map_or(NONE, |address| cells::string(&address["address"]))
 }
+
+/// Keeps the one CIDR and the list of them in step.
+fn pod_cidrs(spec: &mut Value) {
+    let first = string(&spec["podCIDRs"][0]).to_owned();
+    let single = string(&spec["podCIDR"]).to_owned();
+    if first.is_empty() && !single.is_empty() {
+        spec["podCIDRs"] = json!([single]);
+    } else if !first.is_empty() {
+        spec["podCIDR"] = first.into();
+    }
+}
+
+/// Clients demand all ten texts, also before the node has said them.
+fn empty_info() -> Value {
+    let fields = [
+        "architecture",
+        "bootID",
+        "containerRuntimeVersion",
+        "kernelVersion",
+        "kubeProxyVersion",
+        "kubeletVersion",
+        "machineID",
+        "operatingSystem",
+        "osImage",
+        "systemUUID",
+    ];
+    fields.iter().map(|field| ((*field).to_owned(), Value::from(""))).collect()
+}
+
+fn taints(errors: &mut FieldErrors, path: &str, taints: &Value) {
+    let taints = items(taints);
+    for (index, taint) in taints.iter().enumerate() {
+        let path = format!("{path}[{index}]");
+        check::qualified_name(errors, &format!("{path}.key"), &taint["key"]);
+        let messages = name::label_value_errors(string(&taint["value"]));
+        if !messages.is_empty() {
+            errors.invalid(format!("{path}.value"), &taint["value"], messages.join(";"));
+        }
+        scheduling::taint_effect(errors, &format!("{path}.effect"), &taint["effect"], false);
+        if taints[..index].iter().any(|other| other["key"] == taint["key"] && other["effect"] == taint["effect"]) {
+            errors.duplicate(path, taint);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

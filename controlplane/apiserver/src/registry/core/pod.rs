@@ -1,10 +1,14 @@
 //! Pod: containers that run together on one node.
 
 mod columns;
+mod qos;
+mod update;
 
-use serde_json::Value;
+use coracle_api::status::FieldErrors;
+use serde_json::{Value, json};
 
-use crate::registry::cells;
+use crate::registry::cells::{self, items, string};
+use crate::registry::{admission, fill, lifecycle, podspec};
 use crate::registry::strategy::{Column, Deletion, ResourceInfo, Strategy, Subresource};
 
 /// The strategy of Pods.
@@ -47,6 +51,49 @@ impl Strategy for Pod {
         &INFO
     }
 
+    fn default(&self, object: &mut Value) {
+        fill::object(object, "spec");
+        fill::within(object, "spec", podspec::defaults::pod);
+    }
+
+    fn prepare_for_create(&self, object: &mut Value) {
+        admission::new_pod(object);
+        lifecycle::first_generation(object);
+        object["status"] = json!({"phase": "Pending", "qosClass": qos::class(&object["spec"])});
+        if !items(&object["spec"]["schedulingGates"]).is_empty() {
+            object["status"]["conditions"] = json!([{
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "SchedulingGated",
+                "message": "Scheduling is blocked due to non-empty scheduling gates",
+            }]);
+        }
+    }
+
+    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
+        lifecycle::update(new, old);
+    }
+
+    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
+        if string(&new["status"]["qosClass"]).is_empty() && old["status"]["qosClass"].is_string() {
+            new["status"]["qosClass"] = old["status"]["qosClass"].clone();
+        }
+        one_and_many(new, "podIP", "podIPs");
+        one_and_many(new, "hostIP", "hostIPs");
+    }
+
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        podspec::validate::pod(&mut errors, "spec", &object["spec"]);
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
+        let mut errors = self.validate(new);
+        update::validate(&mut errors, new, old);
+        errors
+    }
+
     fn selectable_fields(&self) -> &'static [&'static str] {
         FIELDS
     }
@@ -86,3 +133,18 @@ impl Strategy for Pod {
         columns::row_conditions(object)
     }
 }
+
+/// Keeps the field for one address and the list of them in step. A lone address makes the list; else the list decides.
+fn one_and_many(object: &mut Value, one: &str, many: &str) {
+    let status = &mut object["status"];
+    let first = string(&status[many][0]["ip"]).to_owned();
+    let single = string(&status[one]).to_owned();
+    if first.is_empty() && !single.is_empty() {
+        status[many] = json!([{"ip": single}]);
+    } else if !first.is_empty() {
+        status[one] = first.into();
+    }
+}
+
+#[cfg(test)]
+mod tests;

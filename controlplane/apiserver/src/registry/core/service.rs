@@ -1,10 +1,16 @@
 //! Service: one stable address for many pods.
 
+mod defaults;
+mod validate;
+
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use coracle_api::name;
+use coracle_api::status::FieldErrors;
+use serde_json::{Value, json};
 
 use crate::registry::cells::{self, AGE, NAME, NONE, UNKNOWN, text, wide};
+use crate::registry::{fill, lifecycle};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
 
 /// The strategy of Services.
@@ -33,6 +39,42 @@ static COLUMNS: &[Column] = &[
 impl Strategy for Service {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
+    }
+
+    fn default(&self, object: &mut Value) {
+        fill::object(object, "spec");
+        fill::within(object, "spec", defaults::spec);
+        fill::object(object, "status");
+        fill::value(&mut object["status"], "loadBalancer", json!({}));
+    }
+
+    fn prepare_for_create(&self, object: &mut Value) {
+        object["status"] = json!({"loadBalancer": {}});
+    }
+
+    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
+        defaults::update(&mut new["spec"], &old["spec"]);
+        lifecycle::keep_status(new, old);
+        if old["spec"]["type"] == "LoadBalancer" && new["spec"]["type"] != "LoadBalancer" {
+            new["status"]["loadBalancer"] = json!({});
+        }
+    }
+
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        validate::spec(&mut errors, &object["spec"]);
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        validate::update(&mut errors, &new["spec"], &old["spec"]);
+        errors.extend(self.validate(new));
+        errors
+    }
+
+    fn name_error(&self, name: &str) -> Option<String> {
+        name::dns_1035_label_error(name)
     }
 
     fn selectable_fields(&self) -> &'static [&'static str] {
@@ -99,3 +141,6 @@ pub(in crate::registry) fn balancer_addresses(status: &Value) -> BTreeSet<&str> 
         .filter(|address| !address.is_empty())
         .collect()
 }
+
+#[cfg(test)]
+mod tests;
