@@ -138,7 +138,7 @@ fn write_field(field: &Field, index: &BTreeMap<&str, u16>, texts: &mut Texts, ou
         "granular" => 4,
         other => panic!("{}: map type {other}", field.name),
     };
-    out.push(u8::from(field.required) | map_type);
+    out.push(u8::from(field.required) | map_type | u8::from(field.plain) << 3 | u8::from(field.pointer) << 4);
     out.push(list_type);
     for text in [&field.list_keys, &field.patch_strategy, &field.merge_key, &field.default] {
         out.extend(texts.add(text));

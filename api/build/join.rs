@@ -26,6 +26,10 @@ pub(crate) struct Field {
     pub(crate) shape: Shape,
     pub(crate) element: Element,
     pub(crate) required: bool,
+    /// Zero is the same as absent.
+    pub(crate) plain: bool,
+    /// An empty text is not the same as absent.
+    pub(crate) pointer: bool,
     pub(crate) map_type: String,
     pub(crate) list_type: String,
     pub(crate) list_keys: String,
@@ -87,6 +91,8 @@ impl Joiner<'_> {
             let fact = self.facts.fields.get(&(definition.name.clone(), field.name.clone()));
             let says = |word: &str| fact.is_some_and(|f| f.markers.iter().any(|m| m == word));
             field.required = (field.required || says("+required")) && !says("+optional");
+            field.plain = says("+plain");
+            field.pointer = says("+pointer");
         }
         Type {
             name: definition.name.clone(),
@@ -130,6 +136,8 @@ impl Joiner<'_> {
             shape,
             element,
             required: false,
+            plain: false,
+            pointer: false,
             map_type: marker(&docs, "mapType").chain(marker(&docs, "structType")).last().unwrap_or_default().to_owned(),
             list_type: last("listType"),
             list_keys: marker(&docs, "listMapKey").collect::<Vec<_>>().join(","),

@@ -1,7 +1,7 @@
 //! Reads `supplement.txt`: facts that the published crates do not have.
 //!
 //! ```text
-//! field <type> <json name> <tag or -> [required|optional] [listType=..] [listMapKey=..] [patchStrategy=..] [patchMergeKey=..]
+//! field <type> <json name> <tag or -> [required|optional|plain|pointer] [listType=..] [listMapKey=..] [patchStrategy=..] [patchMergeKey=..]
 //! message <type>
 //!   <json name> <tag> <kind> [required]        kind: string, bool, int64, bytes, a type name; [] or {} before it
 //! ```

@@ -235,6 +235,12 @@ impl Type {
         search(usize::from(count), |i| Field::record(at(i)).text(0).cmp(json_name)).map(|i| Field::read(at(i)))
     }
 
+    /// The field of a JSON name, and its place among the fields.
+    pub(crate) fn field_with_index(self, json_name: &str) -> Option<(u16, Field)> {
+        let (first, _) = self.field_range();
+        self.field(json_name).map(|f| (f.index - first, f))
+    }
+
     /// The field that protobuf numbers `tag`, inside the embedded messages `via`.
     #[must_use]
     pub(crate) fn field_by_tag(self, via: [u16; 2], tag: u16) -> Option<Field> {
@@ -312,6 +318,18 @@ impl Field {
     /// The keys of a `map` list.
     pub fn list_map_keys(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.list_keys.split(',').filter(|k| !k.is_empty())
+    }
+
+    /// Whether zero or false means the same as absent: Go has no pointer here.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        Self::record(self.index).byte(22) & 8 != 0
+    }
+
+    /// Whether an empty text means something else than an absent one: Go has a pointer here.
+    #[must_use]
+    pub fn is_pointer(&self) -> bool {
+        Self::record(self.index).byte(22) & 16 != 0
     }
 
     /// Whether a strategic merge patch treats the field by `strategy`.
