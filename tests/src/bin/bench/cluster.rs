@@ -1,0 +1,227 @@
+//! The cluster under measurement, and what is read from outside of it: memory, CPU, start-up time.
+
+use std::{
+    fs,
+    process::Command,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Context, bail};
+use coracle_tests::{
+    binary, image_archive,
+    process::{Process, succeed},
+    site::Site,
+};
+use serde_json::Value;
+
+use crate::report::{Row, print_table, progress};
+
+/// How long the cluster rests before its idle CPU is measured, and for how long that is.
+const IDLE_SPAN: Duration = Duration::from_secs(15);
+
+struct Bench {
+    site: Site,
+    up: Option<Process>,
+    rows: Vec<Row>,
+}
+
+/// Runs the given sections, or all of them.
+pub(crate) fn run(sections: &[&str]) -> anyhow::Result<()> {
+    if !nix::unistd::geteuid().is_root() {
+        bail!("a node needs root");
+    }
+    let wanted = |section: &str| sections.is_empty() || sections.contains(&section);
+    let mut site = Site::new();
+    site.add_host("n1", 1);
+    let mut bench = Bench { site, up: None, rows: Vec::new() };
+    bench.import();
+    let result = (|| {
+        bench.start_up()?;
+        if wanted("pods") {
+            bench.pods()?;
+        }
+        if wanted("idle") {
+            bench.idle()?;
+        }
+        if wanted("service") {
+            bench.service()?;
+        }
+        if wanted("api") {
+            bench.api()?;
+        }
+        Ok(())
+    })();
+    bench.stop();
+    print_table(&bench.rows);
+    result
+}
+
+impl Bench {
+    fn path(&self, name: &str) -> String {
+        self.site.subdir(name).to_string_lossy().into_owned()
+    }
+
+    fn import(&self) {
+        for image in ["nginx", "busybox"] {
+            let mut command = Command::new(binary("coracle"));
+            succeed(command.args(["image", "import", "--data-dir", &self.path("data")]).arg(image_archive(image)));
+        }
+    }
+
+    fn node_args(&self) -> Vec<String> {
+        let (data, run, cgroup) = (self.path("data"), self.path("run"), self.site.cgroup("n1"));
+        ["--data-dir", &data, "--run-dir", &run, "--cgroup-root", &cgroup, "--node-name", "n1", "--node-ip", "198.18.0.1"]
+            .map(str::to_owned)
+            .to_vec()
+    }
+
+    fn start(&mut self) -> u64 {
+        let mut command = self.site.command("n1", binary("coracle"));
+        command.args(["up", "--bind", "198.18.0.1:6443"]).args(self.node_args());
+        let begin = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        self.up = Some(Process::start(command, &self.site.dir().join("up.log")));
+        u64::try_from(begin).unwrap_or(0)
+    }
+
+    /// Runs one measurement inside the namespace.
+    fn within(&self, what: &str) -> anyhow::Result<Value> {
+        progress(what);
+        let kubeconfig = self.site.dir().join("data/admin.kubeconfig");
+        let mut command = self.site.command("n1", std::env::current_exe()?);
+        let output = command.args(["within", what]).arg(kubeconfig).output()?;
+        if !output.status.success() {
+            let log = self.up.as_ref().map(Process::output).unwrap_or_default();
+            let tail: Vec<&str> = log.lines().rev().take(15).collect();
+            bail!("{}\nlog (newest first):\n{}", String::from_utf8_lossy(&output.stderr), tail.join("\n"));
+        }
+        Ok(serde_json::from_slice(&output.stdout)?)
+    }
+
+    fn start_up(&mut self) -> anyhow::Result<()> {
+        self.start();
+        self.within("first-pod")?;
+        self.stop_process();
+        let begin = self.start();
+        let ready = since(&self.within("ready")?, begin)?;
+        self.within("first-pod")?;
+        self.stop_process();
+        let begin = self.start();
+        let pod = since(&self.within("first-pod")?, begin)?;
+        self.rows.push(Row::at_most("`coracle up`: exec to /readyz ok", ready, "ms", 300.0));
+        self.rows.push(Row::at_most("`coracle up`: exec to the first pod Ready", pod, "ms", 1000.0));
+        Ok(())
+    }
+
+    fn pods(&mut self) -> anyhow::Result<()> {
+        let value = self.within("pods")?;
+        let ms = |name: &str| value[name].as_f64().unwrap_or(f64::NAN);
+        let (pss, pods) = self.shim_pss()?;
+        self.rows.push(Row::at_most("pod create to Ready, p50", ms("start_p50_ms"), "ms", 50.0));
+        self.rows.push(Row::at_most("pod create to Ready, p99", ms("start_p99_ms"), "ms", 120.0));
+        self.rows.push(Row::at_most("50 pods at once, all Ready", ms("burst_ms"), "ms", 1500.0));
+        self.rows.push(Row::at_most(format!("shim, PSS a pod ({pods} pods)"), pss, "MB", 1.5));
+        let gone = self.within("pods-gone")?;
+        let gone = gone["gone_ms"].as_f64().unwrap_or(f64::NAN);
+        self.rows.push(Row::at_most("50 pods deleted, all gone", gone, "ms", 3000.0));
+        Ok(())
+    }
+
+    fn idle(&mut self) -> anyhow::Result<()> {
+        progress("idle");
+        let pid = self.up.as_ref().context("the cluster runs")?.pid();
+        let begin = Instant::now();
+        let before = cpu_ticks(pid.as_raw())?;
+        std::thread::park_timeout(IDLE_SPAN);
+        let ticks = cpu_ticks(pid.as_raw())? - before;
+        let percent = ticks / begin.elapsed().as_secs_f64();
+        self.rows.push(Row::at_most("`coracle up` idle: resident", resident_mb(pid.as_raw())?, "MB", 60.0));
+        self.rows.push(Row::at_most("`coracle up` idle: CPU of one core", percent, "%", 1.0));
+        Ok(())
+    }
+
+    fn service(&mut self) -> anyhow::Result<()> {
+        let value = self.within("service")?;
+        let ms = |name: &str| value[name].as_f64().unwrap_or(f64::NAN);
+        self.rows.push(Row::at_most("new Service works, 1000 present, p50", ms("p50_ms"), "ms", 50.0));
+        self.rows.push(Row::at_most("new Service works, 1000 present, max of 10", ms("max_ms"), "ms", 50.0));
+        Ok(())
+    }
+
+    fn api(&mut self) -> anyhow::Result<()> {
+        let value = self.within("api")?;
+        for (name, goal) in [
+            ("get_1", 3000.0),
+            ("create_1", 1500.0),
+            ("update_1", 1500.0),
+            ("get_32", 15000.0),
+            ("create_32", 6000.0),
+            ("update_32", 6000.0),
+        ] {
+            let rate = value[name]["per_s"].as_f64().unwrap_or(f64::NAN);
+            let what = format!("API {} connection(s)", name.replace('_', ", "));
+            self.rows.push(Row::at_least(what, rate, "/s", goal));
+        }
+        let value = self.within("many")?;
+        let rate = |name: &str| value[name]["per_s"].as_f64().unwrap_or(f64::NAN);
+        let objects = &value["objects"];
+        self.rows.push(Row::at_least(format!("list 500 of {objects}, 4 connections"), rate("list500_4"), "/s", 1000.0));
+        self.rows.push(Row::at_least(format!("list all {objects}"), rate("list_all_1"), "/s", 40.0));
+        let pid = self.up.as_ref().context("the cluster runs")?.pid();
+        let what = format!("resident with {objects} ConfigMaps (server and node)");
+        self.rows.push(Row::at_most(what, resident_mb(pid.as_raw())?, "MB", 80.0));
+        Ok(())
+    }
+
+    /// Proportional share of every shim of this cluster, on average, in MB; and how many there are.
+    fn shim_pss(&self) -> anyhow::Result<(f64, usize)> {
+        let run = self.path("run");
+        let mut shares = Vec::new();
+        for entry in fs::read_dir("/proc")?.flatten() {
+            let cmdline = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let text = String::from_utf8_lossy(&cmdline);
+            if !text.contains("shim") || !text.contains(&run) {
+                continue;
+            }
+            let rollup = fs::read_to_string(entry.path().join("smaps_rollup"))?;
+            shares.push(kilobytes(&rollup, "Pss:")? / 1e3);
+        }
+        if shares.is_empty() {
+            bail!("no shim runs");
+        }
+        Ok((shares.iter().sum::<f64>() / shares.len() as f64, shares.len()))
+    }
+
+    fn stop_process(&mut self) {
+        if let Some(mut up) = self.up.take() {
+            up.stop();
+        }
+    }
+
+    fn stop(&mut self) {
+        self.stop_process();
+        let mut command = self.site.command("n1", binary("coracle"));
+        command.arg("reset").args(self.node_args());
+        succeed(&mut command);
+    }
+}
+
+fn since(value: &Value, begin: u64) -> anyhow::Result<f64> {
+    let at = value["at_ns"].as_u64().context("the measurement tells when")?;
+    Ok(at.saturating_sub(begin) as f64 / 1e6)
+}
+
+fn resident_mb(pid: i32) -> anyhow::Result<f64> {
+    Ok(kilobytes(&fs::read_to_string(format!("/proc/{pid}/status"))?, "VmRSS:")? / 1e3)
+}
+
+fn kilobytes(text: &str, field: &str) -> anyhow::Result<f64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(field)).with_context(|| format!("no {field}"))?;
+    Ok(line.trim().trim_end_matches(" kB").trim().parse()?)
+}
+
+/// User and system time in clock ticks: hundredths of a second on every Linux.
+fn cpu_ticks(pid: i32) -> anyhow::Result<f64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let fields: Vec<&str> = stat.rsplit_once(')').context("stat has a name")?.1.split_whitespace().collect();
+    Ok(fields[11].parse::<f64>()? + fields[12].parse::<f64>()?)
+}

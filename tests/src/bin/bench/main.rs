@@ -1,0 +1,51 @@
+//! `make bench`: the figures of ARCHITECTURE.md, measured on this machine from outside.
+//!
+//! Without arguments it makes a cluster in a network namespace without an uplink and starts itself there once for
+//! every measurement (`bench within WHAT KUBECONFIG`), because requests must come from inside that namespace.
+//! Definitions are those of the field's instruments: pod latency from the POST to Running and Ready in a watch;
+//! request rates of sequential requests on each connection, TLS and authentication on.
+
+mod api;
+mod client;
+mod cluster;
+mod pods;
+mod report;
+mod service;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let result = match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["within", what, kubeconfig] => within(what, kubeconfig),
+        sections => cluster::run(sections),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            report::complain(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Inside the namespace: one measurement, printed as one line of JSON.
+fn within(what: &str, kubeconfig: &str) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let value = runtime.block_on(async {
+        match what {
+            "ready" => pods::until_ready(kubeconfig).await,
+            "first-pod" => pods::first_pod(kubeconfig).await,
+            "pods" => pods::serial_and_burst(kubeconfig).await,
+            "pods-gone" => pods::delete_all(kubeconfig).await,
+            "service" => service::latency(kubeconfig).await,
+            "api" => api::rates(kubeconfig).await,
+            "many" => api::many_objects(kubeconfig).await,
+            other => bail!("no measurement is called {other:?}"),
+        }
+    });
+    report::print_json(&value.with_context(|| format!("measure {what}"))?);
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! Pod latency: from the POST to Running and Ready in a watch, by this client's clock.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Context, bail};
+use hyper::Method;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::{
+    client::{Connection, Lines, Target},
+    report::percentile,
+};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const SERIAL: usize = 40;
+const BURST: usize = 50;
+const CONNECTIONS: usize = 8;
+const START_DEADLINE: Duration = Duration::from_secs(60);
+
+fn pod(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": "bench"}},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": false,
+            "containers": [{
+                "name": "c",
+                "image": "docker.io/library/busybox:latest",
+                "imagePullPolicy": "IfNotPresent",
+                "command": ["sleep", "1000000"],
+            }],
+        },
+    })
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
+    let ready = conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True");
+    ready && pod.pointer("/status/phase").is_some_and(|phase| phase == "Running")
+}
+
+/// The watch of this benchmark's pods: tells when which pod was seen Ready, or gone.
+struct PodWatch {
+    events: mpsc::UnboundedReceiver<(String, bool, Instant)>,
+    ready: HashMap<String, Instant>,
+    gone: HashMap<String, Instant>,
+}
+
+impl PodWatch {
+    async fn start(target: &Target) -> anyhow::Result<Self> {
+        let mut connection = target.connect().await?;
+        let list = connection.json(Method::GET, &format!("{PODS}?labelSelector=app%3Dbench"), None).await?;
+        let revision = list["metadata"]["resourceVersion"].as_str().context("the list has a resourceVersion")?;
+        let path =
+            format!("{PODS}?watch=1&labelSelector=app%3Dbench&resourceVersion={revision}&timeoutSeconds=3600");
+        let response = connection.send(Method::GET, &path, None).await?;
+        let (sender, events) = mpsc::unbounded_channel();
+        drop(tokio::spawn(async move {
+            // Keeps the connection open as long as the watch is read.
+            let _connection = connection;
+            let mut lines = Lines::new(response.into_body());
+            while let Ok(event) = lines.next().await {
+                let now = Instant::now();
+                let name = event["object"]["metadata"]["name"].as_str().unwrap_or("").to_owned();
+                let gone = event["type"] == "DELETED";
+                if (gone || is_ready(&event["object"])) && sender.send((name, gone, now)).is_err() {
+                    return;
+                }
+            }
+        }));
+        Ok(Self { events, ready: HashMap::new(), gone: HashMap::new() })
+    }
+
+    async fn wait(&mut self, names: &[String], gone: bool) -> anyhow::Result<Instant> {
+        loop {
+            let seen = if gone { &self.gone } else { &self.ready };
+            let times: Vec<_> = names.iter().filter_map(|name| seen.get(name)).collect();
+            if times.len() == names.len() {
+                return Ok(*times.into_iter().max().context("there are names")?);
+            }
+            let next = tokio::time::timeout(START_DEADLINE, self.events.recv()).await;
+            let Ok(Some((name, is_gone, at))) = next else {
+                bail!("{} of {} pods are missing", names.len() - times.len(), names.len());
+            };
+            let seen = if is_gone { &mut self.gone } else { &mut self.ready };
+            seen.entry(name).or_insert(at);
+        }
+    }
+}
+
+/// When `/readyz` first says ok, in nanoseconds since the epoch: another process knows when the server was started.
+pub(crate) async fn until_ready(kubeconfig: &str) -> anyhow::Result<Value> {
+    let deadline = Instant::now() + START_DEADLINE;
+    loop {
+        if is_api_ready(kubeconfig).await.unwrap_or(false) {
+            return Ok(json!({"at_ns": epoch_ns()?}));
+        }
+        if Instant::now() > deadline {
+            bail!("not ready within {START_DEADLINE:?}");
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn is_api_ready(kubeconfig: &str) -> anyhow::Result<bool> {
+    let mut connection = Target::load(kubeconfig)?.connect().await?;
+    Ok(connection.bytes(Method::GET, "/readyz", None).await? == "ok")
+}
+
+/// As [`until_ready`], then a pod: when it is Ready.
+pub(crate) async fn first_pod(kubeconfig: &str) -> anyhow::Result<Value> {
+    until_ready(kubeconfig).await?;
+    let target = Target::load(kubeconfig)?;
+    let mut watch = PodWatch::start(&target).await?;
+    let name = format!("first-{}", epoch_ns()? % 1_000_000);
+    // The default service account may be a moment away.
+    let mut connection = target.connect().await?;
+    let deadline = Instant::now() + START_DEADLINE;
+    while let Err(error) = connection.json(Method::POST, PODS, Some(&pod(&name))).await {
+        if Instant::now() > deadline {
+            return Err(error);
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    watch.wait(std::slice::from_ref(&name), false).await?;
+    let at_ns = epoch_ns()?;
+    connection.json(Method::DELETE, &format!("{PODS}/{name}"), None).await?;
+    watch.wait(&[name], true).await?;
+    Ok(json!({"at_ns": at_ns}))
+}
+
+/// Pods one after another, then many at once; the burst's pods stay.
+pub(crate) async fn serial_and_burst(kubeconfig: &str) -> anyhow::Result<Value> {
+    let target = Target::load(kubeconfig)?;
+    let mut watch = PodWatch::start(&target).await?;
+    let mut connection = target.connect().await?;
+    let (mut starts, mut ends) = (Vec::new(), Vec::new());
+    for k in 0..SERIAL {
+        let name = format!("serial-{k}");
+        let begin = Instant::now();
+        connection.json(Method::POST, PODS, Some(&pod(&name))).await?;
+        starts.push(watch.wait(std::slice::from_ref(&name), false).await? - begin);
+        let begin = Instant::now();
+        connection.json(Method::DELETE, &format!("{PODS}/{name}"), None).await?;
+        ends.push(watch.wait(&[name], true).await? - begin);
+    }
+    let names: Vec<String> = (0..BURST).map(|k| format!("burst-{k}")).collect();
+    let begin = Instant::now();
+    fan_out(&target, &names, Method::POST).await?;
+    let burst = watch.wait(&names, false).await? - begin;
+    Ok(json!({
+        "start_p50_ms": percentile(&mut starts, 50),
+        "start_p99_ms": percentile(&mut starts, 99),
+        "delete_p50_ms": percentile(&mut ends, 50),
+        "burst_ms": burst.as_secs_f64() * 1e3,
+    }))
+}
+
+/// Deletes the burst's pods; how long until the last is gone.
+pub(crate) async fn delete_all(kubeconfig: &str) -> anyhow::Result<Value> {
+    let target = Target::load(kubeconfig)?;
+    let mut watch = PodWatch::start(&target).await?;
+    let names: Vec<String> = (0..BURST).map(|k| format!("burst-{k}")).collect();
+    let begin = Instant::now();
+    fan_out(&target, &names, Method::DELETE).await?;
+    let gone = watch.wait(&names, true).await? - begin;
+    Ok(json!({"gone_ms": gone.as_secs_f64() * 1e3}))
+}
+
+async fn fan_out(target: &Target, names: &[String], method: Method) -> anyhow::Result<()> {
+    let tasks = (0..CONNECTIONS).map(|k| {
+        let mine: Vec<String> = names.iter().skip(k).step_by(CONNECTIONS).cloned().collect();
+        let (target, method) = (target.clone(), method.clone());
+        tokio::spawn(async move {
+            let mut connection: Connection = target.connect().await?;
+            for name in mine {
+                if method == Method::POST {
+                    connection.json(Method::POST, PODS, Some(&pod(&name))).await?;
+                } else {
+                    connection.json(Method::DELETE, &format!("{PODS}/{name}"), None).await?;
+                }
+            }
+            anyhow::Ok(())
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await??;
+    }
+    Ok(())
+}
+
+fn epoch_ns() -> anyhow::Result<u64> {
+    Ok(u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos())?)
+}

@@ -1,0 +1,58 @@
+//! The table.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// The value below which `percent` of the times lie, in milliseconds.
+pub(crate) fn percentile(times: &mut [Duration], percent: usize) -> f64 {
+    times.sort_unstable();
+    let index = (times.len() * percent / 100).min(times.len().saturating_sub(1));
+    times.get(index).map_or(f64::NAN, Duration::as_secs_f64) * 1e3
+}
+
+/// One line of the table.
+pub(crate) struct Row {
+    pub(crate) what: String,
+    pub(crate) measured: f64,
+    pub(crate) unit: &'static str,
+    pub(crate) goal: f64,
+    /// Whether less is better.
+    pub(crate) at_most: bool,
+}
+
+impl Row {
+    pub(crate) fn at_most(what: impl Into<String>, measured: f64, unit: &'static str, goal: f64) -> Self {
+        Self { what: what.into(), measured, unit, goal, at_most: true }
+    }
+
+    pub(crate) fn at_least(what: impl Into<String>, measured: f64, unit: &'static str, goal: f64) -> Self {
+        Self { what: what.into(), measured, unit, goal, at_most: false }
+    }
+}
+
+#[allow(clippy::print_stdout, reason = "the table is this program's result")]
+pub(crate) fn print_table(rows: &[Row]) {
+    println!("\n{:<58} {:>12} {:>14}", "what", "measured", "goal");
+    for row in rows {
+        let met = if row.at_most { row.measured <= row.goal } else { row.measured >= row.goal };
+        let sign = if row.at_most { "<=" } else { ">=" };
+        let (measured, goal) = (format!("{:.1} {}", row.measured, row.unit), format!("{sign} {} {}", row.goal, row.unit));
+        println!("{:<58} {measured:>12} {goal:>14}  {}", row.what, if met { "met" } else { "MISSED" });
+    }
+}
+
+#[allow(clippy::print_stdout, reason = "a measurement's one line")]
+pub(crate) fn print_json(value: &Value) {
+    println!("{value}");
+}
+
+#[allow(clippy::print_stdout, reason = "long steps show progress")]
+pub(crate) fn progress(what: &str) {
+    println!("... {what}");
+}
+
+#[allow(clippy::print_stderr, reason = "the last word of a failing program")]
+pub(crate) fn complain(error: &anyhow::Error) {
+    eprintln!("bench: {error:#}");
+}
