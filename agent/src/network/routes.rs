@@ -4,11 +4,33 @@
 //! that routes of others are never touched and those of a killed predecessor are recognized. Nodes of other subnets
 //! are left alone: they need an overlay, which is not written.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr},
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
 
+use coracle_cni::netlink::{Netlink, NetlinkError, Request, Route, RouteNetlinkMessage};
+use futures::StreamExt as _;
+use ipnet::Ipv4Net;
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    Api,
+    runtime::{
+        WatchStreamExt as _,
+        watcher::{self, Event, watcher},
+    },
+};
+use nix::errno::Errno;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::network::cni::CniNetwork;
+
+/// Marks Coracle's routes (`ip route show proto 67`); free in iproute2's rt_protos.
+pub const PROTOCOL: u8 = 67;
 
 /// What [`run`] needs to know.
 #[derive(Debug, Clone)]
@@ -40,7 +62,191 @@ pub enum RoutesError {
 ///
 /// # Errors
 /// Only what makes going on useless; failures of single routes are logged and tried again.
-pub async fn run(_client: kube::Client, _config: RoutesConfig, shutdown: CancellationToken) -> Result<(), RoutesError> {
-    shutdown.cancelled().await;
-    Ok(())
+pub async fn run(client: kube::Client, config: RoutesConfig, shutdown: CancellationToken) -> Result<(), RoutesError> {
+    let mut nodes = Nodes::default();
+    let events = watcher(Api::<Node>::all(client), watcher::Config::default()).default_backoff();
+    let mut events = pin!(events);
+    let mut last = Instant::now();
+    let mut applied: Option<BTreeMap<String, NodeNetwork>> = None;
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            Some(event) = events.next() => match event {
+                Ok(event) => nodes.take(event),
+                Err(error) => tracing::debug!(%error, "watch of nodes; trying again"),
+            },
+            () = sleep_until(last + config.repair_interval) => {
+                applied = None;
+                last = Instant::now();
+                if let Some(network) = &config.network
+                    && let Err(error) = network.repair().await
+                {
+                    tracing::warn!(%error, "cannot repair the pod network; trying again");
+                }
+            }
+        }
+        // Most events are heartbeats.
+        if nodes.complete && applied.as_ref() != Some(&nodes.known) {
+            last = Instant::now();
+            if apply(&nodes.known, &config).await {
+                applied = Some(nodes.known.clone());
+            }
+        }
+    }
+}
+
+/// What a node's object says about its network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct NodeNetwork {
+    address: Option<Ipv4Addr>,
+    pod_cidrs: Vec<Ipv4Net>,
+}
+
+#[derive(Debug, Default)]
+struct Nodes {
+    known: BTreeMap<String, NodeNetwork>,
+    relisted: BTreeMap<String, NodeNetwork>,
+    /// A list was seen to its end: before, routes of nodes not seen yet would be removed.
+    complete: bool,
+}
+
+impl Nodes {
+    fn take(&mut self, event: Event<Node>) {
+        match event {
+            Event::Apply(node) => self.known.extend(parse(&node)),
+            Event::Delete(node) => {
+                self.known.remove(node.metadata.name.as_deref().unwrap_or_default());
+            }
+            Event::Init => self.relisted.clear(),
+            Event::InitApply(node) => self.relisted.extend(parse(&node)),
+            Event::InitDone => {
+                self.known = std::mem::take(&mut self.relisted);
+                self.complete = true;
+            }
+        }
+    }
+}
+
+fn parse(node: &Node) -> Option<(String, NodeNetwork)> {
+    let spec = node.spec.as_ref();
+    let mut pod_cidrs: Vec<Ipv4Net> =
+        spec.and_then(|s| s.pod_cidrs.as_ref()).into_iter().flatten().filter_map(|c| c.parse().ok()).collect();
+    if pod_cidrs.is_empty() {
+        pod_cidrs.extend(spec.and_then(|s| s.pod_cidr.as_ref()?.parse::<Ipv4Net>().ok()));
+    }
+    let addresses = node.status.as_ref().and_then(|s| s.addresses.as_ref()).into_iter().flatten();
+    let address = addresses.filter(|a| a.type_ == "InternalIP").find_map(|a| a.address.parse().ok());
+    Some((node.metadata.name.clone()?, NodeNetwork { address, pod_cidrs }))
+}
+
+/// Returns whether everything is as it should be.
+async fn apply(known: &BTreeMap<String, NodeNetwork>, config: &RoutesConfig) -> bool {
+    let mut done = true;
+    if let Some(network) = &config.network {
+        let addresses = known.values().filter_map(|node| node.address).map(IpAddr::V4).collect();
+        if let Err(error) = network.set_node_addresses(addresses).await {
+            tracing::warn!(%error, "cannot exempt nodes from masquerading; trying again");
+            done = false;
+        }
+    }
+    let others: Vec<NodeNetwork> =
+        known.iter().filter(|(name, _)| **name != config.node_name).map(|(_, node)| node.clone()).collect();
+    let node_ip = config.node_ip;
+    match tokio::task::spawn_blocking(move || sync(&others, node_ip)).await {
+        Ok(Ok(())) => done,
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "cannot keep routes to other nodes; trying again");
+            false
+        }
+        Err(_) => false,
+    }
+}
+
+fn sync(others: &[NodeNetwork], node_ip: Option<IpAddr>) -> Result<(), NetlinkError> {
+    let mut netlink = Netlink::open()?;
+    let (wrong, missing) = plan(others, node_ip, &netlink.addresses()?, &netlink.routes()?);
+    let mut requests = Vec::new();
+    for route in missing {
+        tracing::info!(cidr = %route.destination, gateway = ?route.gateway, "route the pods of a node");
+        requests.push(Request::replace("add a route", RouteNetlinkMessage::NewRoute(route.message())));
+    }
+    for route in wrong {
+        tracing::info!(cidr = %route.destination, "remove the route to the pods of a node that is gone");
+        let request = Request::change("remove a route", RouteNetlinkMessage::DelRoute(route.message()));
+        requests.push(request.tolerate(&[Errno::ESRCH]));
+    }
+    if requests.is_empty() { Ok(()) } else { netlink.batch(requests) }
+}
+
+/// Which of our routes must go, and which must come. Routes that are replaced are only in the second list.
+fn plan(
+    others: &[NodeNetwork],
+    node_ip: Option<IpAddr>,
+    addresses: &[(u32, Ipv4Net)],
+    present: &[Route],
+) -> (Vec<Route>, Vec<Route>) {
+    let mut wanted = Vec::new();
+    for node in others {
+        let Some(gateway) = node.address else { continue };
+        let reaches = |(_, net): &&(u32, Ipv4Net)| net.contains(&gateway) && net.addr() != gateway;
+        let own = |(_, net): &&(u32, Ipv4Net)| node_ip.is_none_or(|ip| ip == IpAddr::V4(net.addr()));
+        let Some((interface, _)) = addresses.iter().filter(reaches).find(own) else { continue };
+        for cidr in &node.pod_cidrs {
+            wanted.push(Route {
+                destination: cidr.trunc(),
+                gateway: Some(gateway),
+                interface: Some(*interface),
+                source: None,
+                protocol: PROTOCOL,
+            });
+        }
+    }
+    // Routes without a gateway are the proxy's.
+    let ours = present.iter().filter(|route| route.protocol == PROTOCOL && route.gateway.is_some());
+    let wrong = ours.filter(|route| !wanted.iter().any(|w| w.destination == route.destination)).cloned().collect();
+    wanted.retain(|route| !present.contains(route));
+    (wrong, wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(address: &str, cidr: &str) -> NodeNetwork {
+        NodeNetwork { address: address.parse().ok(), pod_cidrs: vec![cidr.parse().unwrap()] }
+    }
+
+    fn route(destination: &str, gateway: &str, protocol: u8) -> Route {
+        Route {
+            destination: destination.parse().unwrap(),
+            gateway: gateway.parse().ok(),
+            interface: Some(2),
+            source: None,
+            protocol,
+        }
+    }
+
+    #[test]
+    fn only_neighbours_are_routed_and_only_own_routes_removed() {
+        let addresses = [(1, "127.0.0.1/8".parse().unwrap()), (2, "192.168.0.1/24".parse().unwrap())];
+        let others = [node("192.168.0.2", "10.1.2.0/24"), node("172.16.0.3", "10.1.3.0/24")];
+        let present = [
+            route("10.1.9.0/24", "192.168.0.9", PROTOCOL),
+            route("10.1.8.0/24", "192.168.0.8", 3),
+            route("10.96.0.0/16", "", PROTOCOL),
+        ];
+        let (wrong, missing) = plan(&others, "192.168.0.1".parse().ok(), &addresses, &present);
+        assert_eq!(wrong, [present[0].clone()]);
+        assert_eq!(missing, [route("10.1.2.0/24", "192.168.0.2", PROTOCOL)]);
+        let (wrong, missing) = plan(&others, None, &addresses, &missing);
+        assert_eq!((wrong, missing), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_node_that_changed_its_address_is_routed_anew() {
+        let addresses = [(2, "192.168.0.1/24".parse().unwrap())];
+        let present = [route("10.1.2.0/24", "192.168.0.2", PROTOCOL)];
+        let (wrong, missing) = plan(&[node("192.168.0.7", "10.1.2.0/24")], None, &addresses, &present);
+        assert_eq!((wrong, missing), (vec![], vec![route("10.1.2.0/24", "192.168.0.7", PROTOCOL)]));
+    }
 }

@@ -1,0 +1,1 @@
+//! Attaching pods through the agent's CniNetwork.

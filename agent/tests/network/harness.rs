@@ -1,0 +1,348 @@
+//! Nodes and pods as namespaces, servers in them, and waiting for conditions.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use coracle_agent::{
+    network::{
+        PodNetwork as _, PodNetworkRequest,
+        cni::{CniConfig, CniNetwork},
+        routes::{self, RoutesConfig},
+    },
+    proxy::{self, ProxyConfig},
+    runtime::types::{PodRef, PodUid, PortMapping, SandboxId},
+};
+use coracle_netns::{NetNs, unpin};
+use tokio_util::sync::CancellationToken;
+
+use crate::fake_api::FakeApi;
+
+pub(crate) const CLUSTER_CIDR: &str = "10.244.0.0/16";
+pub(crate) const SERVICE_CIDR: &str = "10.96.0.0/16";
+
+/// A directory with namespace pins; both are gone with it.
+pub(crate) struct Lab {
+    pub(crate) dir: PathBuf,
+    pub(crate) api: FakeApi,
+}
+
+/// `None`, after saying so, where namespaces cannot be made.
+pub(crate) fn lab(name: &str) -> Option<Lab> {
+    let root = nix::unistd::geteuid().is_root();
+    assert!(root || std::env::var_os("REQUIRE_ROOT").is_none(), "REQUIRE_ROOT is set and this is not root");
+    if !root {
+        note("skipped: needs root");
+        return None;
+    }
+    let dir = std::env::temp_dir().join(format!("ct-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(dir.join("ns")).unwrap();
+    Some(Lab { dir, api: FakeApi::default() })
+}
+
+/// Into the test's output.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        for entry in std::fs::read_dir(self.dir.join("ns")).into_iter().flatten().flatten() {
+            let _ = unpin(&entry.path());
+        }
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Lab {
+    /// Node `n<number>` with address 198.18.0.<number> on `eth0` and podCIDR 10.244.<number>.0/24.
+    /// All nodes hang on one bridge in a namespace of their own.
+    pub(crate) fn node(&self, number: u8) -> Node {
+        let switch = self.dir.join("ns/switch");
+        let switch = if switch.exists() {
+            NetNs::open(&switch).unwrap()
+        } else {
+            let switch = NetNs::create(&switch).unwrap();
+            switch.run(|| ip(&["link", "add", "sw", "up", "type", "bridge"])).unwrap();
+            switch
+        };
+        let name = format!("n{number}");
+        let ns = NetNs::create(&self.dir.join("ns").join(&name)).unwrap();
+        let file = self.dir.join("ns").join(&name);
+        switch
+            .run(|| {
+                let port = format!("p{number}");
+                // `ip` takes a namespace by name or by PID; a pin is neither.
+                let peer = format!("q{number}");
+                ip(&["link", "add", &port, "type", "veth", "peer", "name", &peer]);
+                ip(&["link", "set", &port, "master", "sw", "up"]);
+                move_link(&peer, &file);
+            })
+            .unwrap();
+        let address = Ipv4Addr::new(198, 18, 0, number);
+        ns.run(|| {
+            ip(&["link", "set", "lo", "up"]);
+            ip(&["link", "set", &format!("q{number}"), "name", "eth0"]);
+            ip(&["addr", "add", &format!("{address}/24"), "dev", "eth0"]);
+            ip(&["link", "set", "eth0", "up"]);
+        })
+        .unwrap();
+        Node { name, number, ns, address, dir: self.dir.clone(), api: self.api.clone() }
+    }
+}
+
+/// One node.
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) number: u8,
+    pub(crate) ns: NetNs,
+    pub(crate) address: Ipv4Addr,
+    dir: PathBuf,
+    api: FakeApi,
+}
+
+impl Node {
+    pub(crate) fn network(&self) -> CniNetwork {
+        CniNetwork::new(CniConfig {
+            conf_dir: None,
+            plugin_dirs: Vec::new(),
+            state_dir: self.dir.join(&self.name),
+            cluster_cidrs: vec![CLUSTER_CIDR.parse().unwrap()],
+            bridge: "coracle0".into(),
+            mtu: None,
+        })
+    }
+
+    pub(crate) fn pod_cidr(&self) -> String {
+        format!("10.244.{}.0/24", self.number)
+    }
+
+    /// Runs a future inside the node, as the agent would.
+    pub(crate) fn block_on<T: Send>(&self, future: impl Future<Output = T> + Send) -> T {
+        self.ns.run(|| runtime().block_on(future)).unwrap()
+    }
+
+    /// A pod attached through `network`.
+    pub(crate) fn pod(&self, network: &CniNetwork, name: &str, ports: Vec<PortMapping>) -> Pod {
+        let netns = self.dir.join("ns").join(format!("{}-{name}", self.name));
+        let ns = NetNs::create(&netns).unwrap();
+        let request = PodNetworkRequest {
+            sandbox_id: SandboxId(format!("{name:0>64}")),
+            pod: PodRef { namespace: "default".into(), name: name.into(), uid: PodUid(format!("uid-{name}")) },
+            netns,
+            port_mappings: ports,
+        };
+        let addresses = self.block_on(network.setup(&request)).unwrap();
+        let [IpAddr::V4(address)] = addresses[..] else { panic!("{addresses:?}") };
+        Pod { ns, request, address }
+    }
+
+    /// Own network with its podCIDR.
+    pub(crate) fn ready_network(&self) -> CniNetwork {
+        let network = self.network();
+        self.block_on(network.set_pod_cidr(self.pod_cidr().parse().unwrap())).unwrap();
+        network
+    }
+
+    /// Runs the proxy until the value is dropped.
+    pub(crate) fn proxy(&self, repair_interval: Duration) -> Running {
+        let config = ProxyConfig {
+            node_name: self.name.clone(),
+            node_ip: Some(self.address.into()),
+            cluster_cidrs: vec![CLUSTER_CIDR.parse().unwrap()],
+            service_cidrs: vec![SERVICE_CIDR.parse().unwrap()],
+            repair_interval,
+        };
+        let api = self.api.clone();
+        self.spawn(move |shutdown| async move { proxy::run(api.client(), config, shutdown).await.unwrap() })
+    }
+
+    /// Runs the route keeper until the value is dropped.
+    pub(crate) fn routes(&self, network: Option<CniNetwork>) -> Running {
+        let config = RoutesConfig {
+            node_name: self.name.clone(),
+            node_ip: Some(self.address.into()),
+            network: network.map(Arc::new),
+            repair_interval: Duration::from_millis(200),
+        };
+        let api = self.api.clone();
+        self.spawn(move |shutdown| async move { routes::run(api.client(), config, shutdown).await.unwrap() })
+    }
+
+    fn spawn<F: Future<Output = ()> + Send>(
+        &self,
+        work: impl FnOnce(CancellationToken) -> F + Send + 'static,
+    ) -> Running {
+        let shutdown = CancellationToken::new();
+        let token = shutdown.clone();
+        let ns = NetNs::open(self.ns.path()).unwrap();
+        let thread = thread::spawn(move || ns.run(|| runtime().block_on(work(token))).unwrap());
+        Running { shutdown, thread: Some(thread) }
+    }
+
+    pub(crate) fn iptables_save(&self) -> String {
+        self.ns.run(|| output("iptables-save", &[])).unwrap()
+    }
+}
+
+/// A part of the agent on a thread of its own.
+pub(crate) struct Running {
+    shutdown: CancellationToken,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            assert!(ended.is_ok() || thread::panicking(), "a part of the agent panicked");
+        }
+    }
+}
+
+/// One pod.
+pub(crate) struct Pod {
+    pub(crate) ns: NetNs,
+    pub(crate) request: PodNetworkRequest,
+    pub(crate) address: Ipv4Addr,
+}
+
+impl Pod {
+    /// Answers every TCP connection and UDP packet on 8080 with `<name> <client>` until dropped.
+    pub(crate) fn serve(&self, name: &str) -> Server {
+        serve(&self.ns, name)
+    }
+}
+
+/// See [`Pod::serve`].
+pub(crate) fn serve(ns: &NetNs, name: &str) -> Server {
+    let (tcp, udp) = ns
+        .run(|| {
+            let any = (Ipv4Addr::UNSPECIFIED, 8080);
+            (TcpListener::bind(any).unwrap(), UdpSocket::bind(any).unwrap())
+        })
+        .unwrap();
+    let stop = CancellationToken::new();
+    let served = Arc::new(AtomicUsize::new(0));
+    tcp.set_nonblocking(true).unwrap();
+    udp.set_nonblocking(true).unwrap();
+    let (token, name, counter) = (stop.clone(), name.to_owned(), Arc::clone(&served));
+    let thread = thread::spawn(move || {
+        runtime().block_on(async {
+            let tcp = tokio::net::TcpListener::from_std(tcp).unwrap();
+            let udp = tokio::net::UdpSocket::from_std(udp).unwrap();
+            let mut buffer = [0; 64];
+            loop {
+                tokio::select! {
+                    () = token.cancelled() => return,
+                    Ok((stream, peer)) = tcp.accept() => {
+                        counter.fetch_add(1, Ordering::Relaxed);
+                        let _ = stream.writable().await;
+                        let _ = stream.try_write(format!("{name} {}", peer.ip()).as_bytes());
+                    }
+                    Ok((_, peer)) = udp.recv_from(&mut buffer) => {
+                        counter.fetch_add(1, Ordering::Relaxed);
+                        let _ = udp.send_to(format!("{name} {}", peer.ip()).as_bytes(), peer).await;
+                    }
+                }
+            }
+        });
+    });
+    Server { stop, thread: Some(thread), served }
+}
+
+/// See [`Pod::serve`].
+pub(crate) struct Server {
+    stop: CancellationToken,
+    thread: Option<JoinHandle<()>>,
+    served: Arc<AtomicUsize>,
+}
+
+impl Server {
+    pub(crate) fn served(&self) -> usize {
+        self.served.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What a TCP server answers to a client in `from`: `(server, client address it saw)`.
+pub(crate) fn ask(from: &NetNs, address: &str) -> std::io::Result<(String, Ipv4Addr)> {
+    let address: SocketAddr = address.parse().unwrap();
+    from.run(|| {
+        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(2))?;
+        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        parse(&answer)
+    })
+    .unwrap()
+}
+
+/// The same over UDP, from `port` (0: any).
+pub(crate) fn ask_udp(from: &NetNs, address: &str, port: u16) -> std::io::Result<(String, Ipv4Addr)> {
+    from.run(|| {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
+        socket.set_read_timeout(Some(Duration::from_millis(500)))?;
+        socket.connect(address)?;
+        socket.send(b"?")?;
+        let mut buffer = [0; 64];
+        let read = socket.recv(&mut buffer)?;
+        parse(&String::from_utf8_lossy(&buffer[..read]))
+    })
+    .unwrap()
+}
+
+fn parse(answer: &str) -> std::io::Result<(String, Ipv4Addr)> {
+    let malformed = || std::io::Error::new(std::io::ErrorKind::InvalidData, format!("answer {answer:?}"));
+    let (server, client) = answer.split_once(' ').ok_or_else(malformed)?;
+    Ok((server.to_owned(), client.parse().map_err(|_| malformed())?))
+}
+
+/// Tries until it holds; fails the test after ten seconds. Returns how long it took.
+pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < Duration::from_secs(10), "{what}: not within 10 s");
+        thread::yield_now();
+    }
+    started.elapsed()
+}
+
+pub(crate) fn output(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).env("LC_ALL", "C").output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{program} {arguments:?}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+pub(crate) fn ip(arguments: &[&str]) {
+    output("ip", arguments);
+}
+
+fn move_link(link: &str, netns: &Path) {
+    // iproute2 accepts a path in place of a name.
+    ip(&["link", "set", link, "netns", netns.to_str().unwrap()]);
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    // One thread: the blocking threads that it makes are in its namespace.
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
