@@ -1,0 +1,221 @@
+//! A control plane without nodes: the real API server over a memory store, the real controllers, and a fake agent
+//! that binds pods, reports them ready and lets them go.
+
+use std::collections::HashSet;
+use std::fmt::Debug;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use coracle_apiserver::pki::{Pki, ServerNames};
+use coracle_apiserver::{ApiServer, ApiServerConfig, UserInfo};
+use coracle_controllers::ControllersConfig;
+use coracle_store::memory::MemoryBackend;
+use futures::TryStreamExt;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::watcher;
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+/// How long anything may take before a test gives up.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct Cluster {
+    pub client: Client,
+    pub server: Arc<ApiServer>,
+    pub ca_pem: String,
+    pub shutdown: CancellationToken,
+    pub agent: Arc<Agent>,
+}
+
+/// What the fake agent does with pods.
+#[derive(Default)]
+pub struct Agent {
+    /// Pods stay unready while set.
+    pub hold: AtomicBool,
+    next: AtomicU8,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
+
+impl Cluster {
+    pub async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    pub async fn start_with(adjust: impl FnOnce(&mut ControllersConfig)) -> Self {
+        drop(
+            tracing_subscriber::fmt()
+                .with_test_writer()
+                .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+                .try_init(),
+        );
+        let pki = Pki::ephemeral(&ServerNames { dns: Vec::new(), addresses: Vec::new() }).unwrap();
+        let (ca_pem, key_pem) = (pki.ca.cert_pem.clone(), pki.ca.key_pem.clone());
+        let advertise: SocketAddr = "192.0.2.1:6443".parse().unwrap();
+        let config = ApiServerConfig::new(Arc::new(pki), "10.43.0.0/16".parse().unwrap(), advertise);
+        let server = ApiServer::new(config, Arc::new(MemoryBackend::new())).await.unwrap();
+        let client = server.client(UserInfo::component("system:kube-controller-manager"));
+        let shutdown = CancellationToken::new();
+        let mut config = ControllersConfig::new("10.42.0.0/16".parse().unwrap(), ca_pem.clone(), key_pem);
+        adjust(&mut config);
+        tokio::spawn(coracle_controllers::run(client.clone(), config, shutdown.clone()));
+        let agent = Arc::new(Agent::default());
+        let cluster = Self { client, server, ca_pem, shutdown, agent };
+        cluster.wait("default service account", || async {
+            cluster.get_opt::<k8s_openapi::api::core::v1::ServiceAccount>("default", "default").await.is_some()
+        })
+        .await;
+        cluster
+    }
+
+    /// Starts the fake agent over all pods.
+    pub fn run_agent(&self) {
+        let (client, agent, shutdown) = (self.client.clone(), self.agent.clone(), self.shutdown.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = agent.run(client) => {}
+            }
+        });
+    }
+
+    pub fn api<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    pub async fn create<K>(&self, namespace: &str, object: Value) -> K
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope> + Clone + DeserializeOwned + Serialize + Debug,
+    {
+        let object: K = serde_json::from_value(object).unwrap();
+        self.api::<K>(namespace).create(&PostParams::default(), &object).await.unwrap()
+    }
+
+    pub async fn get_opt<K>(&self, namespace: &str, name: &str) -> Option<K>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+    {
+        self.api::<K>(namespace).get_opt(name).await.unwrap()
+    }
+
+    pub async fn list<K>(&self, namespace: &str) -> Vec<K>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+    {
+        self.api::<K>(namespace).list(&Default::default()).await.unwrap().items
+    }
+
+    pub async fn merge<K>(&self, namespace: &str, name: &str, patch: Value) -> K
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+    {
+        self.api::<K>(namespace).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
+    }
+
+    /// A Node that says it is ready, with its first heartbeat.
+    pub async fn add_node(&self, name: &str, address: &str) {
+        let node: Node = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        nodes.create(&PostParams::default(), &node).await.unwrap();
+        let status = json!({"status": {
+            "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ok"}],
+        }});
+        nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+        let lease: Lease = serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"holderIdentity": name}})).unwrap();
+        self.api::<Lease>("kube-node-lease").create(&PostParams::default(), &lease).await.unwrap();
+        self.renew(name).await;
+    }
+
+    /// One heartbeat.
+    pub async fn renew(&self, node: &str) {
+        let now = k8s_openapi::jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+        self.merge::<Lease>("kube-node-lease", node, json!({"spec": {"renewTime": now}})).await;
+    }
+
+    pub async fn node(&self, name: &str) -> Node {
+        Api::<Node>::all(self.client.clone()).get(name).await.unwrap()
+    }
+
+    /// Waits until `condition` holds.
+    pub async fn wait<F, Fut>(&self, what: &str, condition: F)
+    where
+        F: Fn() -> Fut,
+        Fut: Future<Output = bool>,
+    {
+        let start = Instant::now();
+        while !condition().await {
+            assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} for {what}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+impl Agent {
+    async fn run(&self, client: Client) {
+        let pods: Api<Pod> = Api::all(client.clone());
+        let mut events = Box::pin(watcher(pods, watcher::Config::default()));
+        let mut bound = HashSet::new();
+        loop {
+            match events.try_next().await {
+                Ok(Some(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod))) => {
+                    self.care_for(&client, &pod, &mut bound).await;
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return,
+                Err(error) => {
+                    eprintln!("fake agent: {error}");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    async fn care_for(&self, client: &Client, pod: &Pod, bound: &mut HashSet<String>) {
+        let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap());
+        let name = pod.name_any();
+        if pod.metadata.deletion_timestamp.is_some() {
+            drop(api.delete(&name, &DeleteParams::default().grace_period(0)).await);
+            return;
+        }
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+        if node.is_none() {
+            if bound.insert(pod.uid().unwrap()) {
+                let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
+                    "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"}});
+                let done: Result<Value, _> =
+                    api.create_subresource("binding", &name, &PostParams::default(), &binding).await;
+                done.unwrap();
+            }
+            return;
+        }
+        let ready = pod.status.iter().flat_map(|status| status.conditions.iter().flatten()).any(|c| c.type_ == "Ready");
+        if ready || self.hold.load(Ordering::Relaxed) {
+            return;
+        }
+        let ip = format!("10.42.0.{}", self.next.fetch_add(1, Ordering::Relaxed) + 2);
+        let now = k8s_openapi::jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let status = json!({"status": {
+            "phase": "Running",
+            "podIP": ip,
+            "podIPs": [{"ip": ip}],
+            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": now}],
+        }});
+        drop(api.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await);
+    }
+}

@@ -1,0 +1,7 @@
+//! The controllers against the real API server: what a user of the cluster sees.
+
+#![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
+
+mod cluster;
+mod workloads;
+mod nodes;

@@ -1,0 +1,164 @@
+//! Node ranges, node certificates, silent nodes, and what every namespace gets.
+
+use std::time::Duration;
+
+use coracle_apiserver::UserInfo;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, ServiceAccount};
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, ResourceExt};
+use rcgen::{CertificateParams, DnType, KeyPair, SanType};
+use serde_json::json;
+
+use crate::cluster::Cluster;
+
+fn request(signer: &str, usage: &str, node: &str, sans: Vec<SanType>) -> CertificateSigningRequest {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
+    params.distinguished_name.push(DnType::CommonName, format!("system:node:{node}"));
+    params.subject_alt_names = sans;
+    let pem = params.serialize_request(&key).unwrap().pem().unwrap();
+    let mut csr: CertificateSigningRequest = serde_json::from_value(json!({
+        "metadata": {"generateName": "csr-"},
+        "spec": {"signerName": signer, "usages": ["digital signature", usage], "request": ""},
+    }))
+    .unwrap();
+    csr.spec.request = k8s_openapi::ByteString(pem.into_bytes());
+    csr
+}
+
+async fn ask(cluster: &Cluster, user: UserInfo, csr: &CertificateSigningRequest) -> String {
+    let api: Api<CertificateSigningRequest> = Api::all(cluster.server.client(user));
+    api.create(&PostParams::default(), csr).await.unwrap().name_any()
+}
+
+async fn issued(cluster: &Cluster, name: &str) -> String {
+    let api: Api<CertificateSigningRequest> = Api::all(cluster.client.clone());
+    let certificate = || async { api.get(name).await.unwrap().status.and_then(|status| status.certificate) };
+    cluster.wait("a certificate", || async { certificate().await.is_some() }).await;
+    String::from_utf8(certificate().await.unwrap().0).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_node_gets_a_range_of_its_own_and_a_gone_ones_range_is_given_again() {
+    let cluster = Cluster::start().await;
+    for (name, ip) in [("n1", "192.0.2.11"), ("n2", "192.0.2.12"), ("n3", "192.0.2.13")] {
+        cluster.add_node(name, ip).await;
+    }
+    let range = |name: &'static str| {
+        let cluster = &cluster;
+        async move { cluster.node(name).await.spec.unwrap_or_default().pod_cidr }
+    };
+    let mut ranges = Vec::new();
+    for name in ["n1", "n2", "n3"] {
+        cluster.wait("a podCIDR", || async { range(name).await.is_some() }).await;
+        ranges.push(range(name).await.unwrap());
+    }
+    let freed = ranges[1].clone();
+    ranges.sort();
+    assert_eq!(ranges, ["10.42.0.0/24", "10.42.1.0/24", "10.42.2.0/24"]);
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    nodes.delete("n2", &DeleteParams::default()).await.unwrap();
+    cluster.wait("n2 to go", || async { nodes.get_opt("n2").await.unwrap().is_none() }).await;
+    let late: Node = serde_json::from_value(json!({"metadata": {"name": "n4"}})).unwrap();
+    nodes.create(&PostParams::default(), &late).await.unwrap();
+    cluster.wait("a podCIDR", || async { range("n4").await.is_some() }).await;
+    assert_eq!(range("n4").await.unwrap(), freed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bootstrap_token_gets_a_client_certificate_for_its_node() {
+    let cluster = Cluster::start().await;
+    let csr = request("kubernetes.io/kube-apiserver-client-kubelet", "client auth", "n1", Vec::new());
+    let user = UserInfo::new("system:bootstrap:abcdef", &["system:bootstrappers"]);
+    let pem = issued(&cluster, &ask(&cluster, user, &csr).await).await;
+    assert!(pem.starts_with("-----BEGIN CERTIFICATE-----"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn serving_certificate_waits_until_the_node_has_the_address() {
+    let cluster = Cluster::start().await;
+    let sans = vec![SanType::DnsName("n1".try_into().unwrap()), SanType::IpAddress("192.0.2.11".parse().unwrap())];
+    let csr = request("kubernetes.io/kubelet-serving", "server auth", "n1", sans);
+    let name = ask(&cluster, UserInfo::node("n1"), &csr).await;
+    cluster.add_node("n1", "192.0.2.11").await;
+    issued(&cluster, &name).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_namespace_gets_an_account_and_the_root_certificate() {
+    let cluster = Cluster::start().await;
+    let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
+    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": "fresh"}})).unwrap();
+    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    for name in ["fresh", "kube-system"] {
+        cluster
+            .wait("account and certificate", || async {
+                let account: Option<ServiceAccount> = cluster.get_opt(name, "default").await;
+                let bundle: Option<ConfigMap> = cluster.get_opt(name, "kube-root-ca.crt").await;
+                account.is_some() && bundle.is_some_and(|bundle| bundle.data.unwrap()["ca.crt"] == cluster.ca_pem)
+            })
+            .await;
+    }
+    cluster.api::<ServiceAccount>("fresh").delete("default", &DeleteParams::default()).await.unwrap();
+    cluster.merge::<ConfigMap>("fresh", "kube-root-ca.crt", json!({"data": {"ca.crt": "mine", "more": "x"}})).await;
+    cluster
+        .wait("both to come back", || async {
+            let account: Option<ServiceAccount> = cluster.get_opt("fresh", "default").await;
+            let bundle: ConfigMap = cluster.get_opt("fresh", "kube-root-ca.crt").await.unwrap();
+            account.is_some() && bundle.data.unwrap() == [("ca.crt".to_owned(), cluster.ca_pem.clone())].into()
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silent_node_becomes_unknown_and_its_pods_are_evicted() {
+    let cluster = Cluster::start_with(|config| {
+        config.node_monitor_period = Duration::from_millis(50);
+        config.node_monitor_grace = Duration::from_millis(600);
+        config.eviction_timeout = Duration::from_secs(2);
+    })
+    .await;
+    cluster.add_node("n1", "192.0.2.11").await;
+    cluster.add_node("n2", "192.0.2.12").await;
+    let alive = {
+        let (client, shutdown) = (cluster.client.clone(), cluster.shutdown.clone());
+        tokio::spawn(async move {
+            let leases: Api<k8s_openapi::api::coordination::v1::Lease> = Api::namespaced(client, "kube-node-lease");
+            let mut ticks = tokio::time::interval(Duration::from_millis(100));
+            while !shutdown.is_cancelled() {
+                ticks.tick().await;
+                let now = k8s_openapi::jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+                let patch = kube::api::Patch::Merge(json!({"spec": {"renewTime": now}}));
+                leases.patch("n2", &Default::default(), &patch).await.unwrap();
+            }
+        })
+    };
+    cluster.run_agent();
+    // The fake agent binds to n1.
+    let pod = json!({"metadata": {"name": "p"}, "spec": {
+        "containers": [{"name": "c", "image": "i"}],
+        "tolerations": [{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}],
+    }});
+    cluster.create::<Pod>("default", pod).await;
+    cluster
+        .wait("n1 to be unknown", || async {
+            let conditions = cluster.node("n1").await.status.unwrap_or_default().conditions.unwrap_or_default();
+            conditions.iter().any(|c| {
+                c.type_ == "Ready" && c.status == "Unknown" && c.reason.as_deref() == Some("NodeStatusUnknown")
+            })
+        })
+        .await;
+    cluster
+        .wait("the taints", || async {
+            let taints = cluster.node("n1").await.spec.unwrap_or_default().taints.unwrap_or_default();
+            taints.iter().filter(|taint| taint.key == "node.kubernetes.io/unreachable").count() == 2
+        })
+        .await;
+    cluster.wait("the eviction", || async { cluster.get_opt::<Pod>("default", "p").await.is_none() }).await;
+    let other = cluster.node("n2").await;
+    assert!(other.spec.unwrap_or_default().taints.unwrap_or_default().is_empty());
+    alive.abort();
+}
