@@ -6,11 +6,32 @@
 //! | [`network`] | attaches pods to the network |
 //! | [`runtime`] | runs sandboxes and containers, keeps images |
 
+mod backoff;
 pub mod config;
+mod container_config;
+mod context;
+mod events;
+mod gc;
 pub mod image;
+mod lifecycle;
+mod logs;
 pub mod network;
+mod objects;
+mod pod;
+mod pod_actions;
+mod pod_files;
+mod pod_manager;
+mod pod_source;
+mod pod_status;
+mod pod_workers;
+mod prober;
 pub mod proxy;
+mod quantity;
 pub mod runtime;
+mod service_index;
+mod status_manager;
+mod sync_loop;
+mod volume;
 
 pub use config::{AgentConfig, ApiAccess, ConfigError};
 

@@ -1,0 +1,303 @@
+//! From a Pod to what the runtime is asked for: sandbox and container configurations.
+//!
+//! The parts are pure ([`env`], [`fields`], [`expansion`], [`resources`], [`security`]); this file fetches what they
+//! refer to and writes the few files that every container gets.
+
+pub(crate) mod env;
+pub(crate) mod expansion;
+pub(crate) mod fields;
+pub(crate) mod resources;
+pub(crate) mod security;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs,
+    net::IpAddr,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
+
+use crate::{
+    context::NodeContext,
+    objects::{FRESH, FetchError},
+    pod::{PodExt, spec_hash},
+    pod_files,
+    runtime::{
+        Image,
+        types::{ContainerConfig, Mount, MountPropagation, PortMapping, SandboxConfig},
+    },
+    volume::{MountedVolumes, SubPathError},
+};
+
+const SERVICES_LIMIT: Duration = Duration::from_secs(5);
+
+/// Why there is no configuration: the waiting reason is `CreateContainerConfigError`.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ContainerConfigError {
+    #[error(transparent)]
+    Env(#[from] env::EnvError),
+    #[error(transparent)]
+    Security(#[from] security::SecurityError),
+    #[error(transparent)]
+    SubPath(#[from] SubPathError),
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    #[error("cannot find volume \"{volume}\" to mount into container \"{container}\"")]
+    NoVolume { volume: String, container: String },
+    #[error("{operation} {path}: {source}")]
+    File { operation: &'static str, path: PathBuf, source: std::io::Error },
+}
+
+/// What the sandbox of a pod is to be.
+pub(crate) fn sandbox(ctx: &NodeContext, pod: &Pod, attempt: u32) -> SandboxConfig {
+    let spec = pod.spec_or_default();
+    let security = spec.security_context.as_ref();
+    let sysctls = security.and_then(|s| s.sysctls.as_ref()).into_iter().flatten().map(|s| (s.name.clone(), s.value.clone())).collect();
+    SandboxConfig {
+        pod: pod.reference(),
+        attempt,
+        hostname: if pod.host_network() { ctx.config.node_name.clone() } else { pod_files::hostname(pod, &ctx.config.cluster_domain).0 },
+        host_network: pod.host_network(),
+        host_pid: spec.host_pid.unwrap_or(false),
+        host_ipc: spec.host_ipc.unwrap_or(false),
+        share_process_namespace: spec.share_process_namespace.unwrap_or(false),
+        port_mappings: port_mappings(pod),
+        cgroup_parent: resources::cgroup_parent(&ctx.config.cgroup_root, pod),
+        resources: resources::for_pod(pod),
+        sysctls,
+        log_directory: ctx.log_dir(&pod.reference()),
+        labels: pod.metadata.labels.clone().unwrap_or_default(),
+        annotations: pod.metadata.annotations.clone().unwrap_or_default(),
+    }
+}
+
+fn port_mappings(pod: &Pod) -> Vec<PortMapping> {
+    if pod.host_network() {
+        return Vec::new();
+    }
+    let ports = pod.all_containers().flat_map(|container| container.ports.iter().flatten());
+    ports
+        .filter_map(|port| {
+            Some(PortMapping {
+                host_port: u16::try_from(port.host_port?).ok().filter(|&port| port > 0)?,
+                container_port: u16::try_from(port.container_port).ok()?,
+                protocol: port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
+                host_ip: port.host_ip.clone().unwrap_or_default(),
+            })
+        })
+        .collect()
+}
+
+/// What a container is made from.
+pub(crate) struct ContainerInput<'a> {
+    pub(crate) pod: &'a Pod,
+    pub(crate) container: &'a Container,
+    pub(crate) image: &'a Image,
+    pub(crate) attempt: u32,
+    pub(crate) pod_ips: &'a [IpAddr],
+    pub(crate) volumes: &'a MountedVolumes,
+}
+
+/// What a container is to be. Fetches what its environment refers to, prepares its files.
+pub(crate) async fn container(ctx: &NodeContext, input: &ContainerInput<'_>) -> Result<ContainerConfig, ContainerConfigError> {
+    let (pod, container) = (input.pod, input.container);
+    let env = environment(ctx, input).await?;
+    let lookup: HashMap<&str, &str> = env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let expand = |texts: Option<&Vec<String>>| -> Vec<String> {
+        texts.into_iter().flatten().map(|text| expansion::expand(text, |name| lookup.get(name).copied())).collect()
+    };
+    let (command, args) = (expand(container.command.as_ref()), expand(container.args.as_ref()));
+    let profiles = ctx.config.agent_dir().join("seccomp");
+    let security = security::merge(pod, container, input.image.config.user.as_deref(), &profiles)?;
+    let mut mounts = volume_mounts(ctx, input, &lookup).await?;
+    mounts.extend(own_mounts(ctx, input, &mounts).await?);
+    Ok(ContainerConfig {
+        name: container.name.clone(),
+        attempt: input.attempt,
+        image: container.image.clone().unwrap_or_default(),
+        image_id: input.image.id.clone(),
+        command,
+        args,
+        env,
+        working_dir: container.working_dir.clone().filter(|dir| !dir.is_empty()),
+        mounts,
+        stdin: container.stdin.unwrap_or(false),
+        stdin_once: container.stdin_once.unwrap_or(false),
+        tty: container.tty.unwrap_or(false),
+        resources: resources::for_container(pod, container, ctx.allocatable.memory_bytes),
+        security,
+        log_path: format!("{}/{}.log", container.name, input.attempt),
+        init: pod.init_containers().iter().any(|init| init.name == container.name),
+        stop_signal: container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.stop_signal.clone()),
+        spec_hash: spec_hash(container),
+    })
+}
+
+async fn environment(ctx: &NodeContext, input: &ContainerInput<'_>) -> Result<Vec<(String, String)>, ContainerConfigError> {
+    let (pod, container) = (input.pod, input.container);
+    let namespace = pod.namespace();
+    let (map_names, secret_names) = env::references(container);
+    let maps = futures::future::try_join_all(map_names.iter().map(|name| ctx.objects.config_map(namespace, name, FRESH)));
+    let secrets = futures::future::try_join_all(secret_names.iter().map(|name| ctx.objects.secret(namespace, name, FRESH)));
+    let (maps, secrets, ()) = tokio::try_join!(maps, secrets, async {
+        ctx.services.wait_synced(SERVICES_LIMIT).await;
+        Ok(())
+    })?;
+    let by_name = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let config_maps = by_name(map_names).into_iter().zip(maps).filter_map(|(name, map)| Some((name, map?))).collect();
+    let secrets = by_name(secret_names).into_iter().zip(secrets).filter_map(|(name, secret)| Some((name, secret?))).collect();
+    let fields = fields::FieldInput { pod, node_ip: ctx.config.node_ip, pod_ips: input.pod_ips, allocatable: ctx.allocatable };
+    let services = ctx.services.of_namespace(namespace);
+    Ok(env::make(container, &env::EnvInput { pod, fields: &fields, config_maps: &config_maps, secrets: &secrets, services: &services })?)
+}
+
+async fn volume_mounts(ctx: &NodeContext, input: &ContainerInput<'_>, env: &HashMap<&str, &str>) -> Result<Vec<Mount>, ContainerConfigError> {
+    let mut mounts = Vec::new();
+    for (index, mount) in input.container.volume_mounts.iter().flatten().enumerate() {
+        let volume = input.volumes.get(&mount.name).ok_or_else(|| ContainerConfigError::NoVolume {
+            volume: mount.name.clone(),
+            container: input.container.name.clone(),
+        })?;
+        let sub_path = match (&mount.sub_path, &mount.sub_path_expr) {
+            (Some(path), _) if !path.is_empty() => path.clone(),
+            (_, Some(template)) => expansion::expand(template, |name| env.get(name).copied()),
+            _ => String::new(),
+        };
+        let host_path = if sub_path.is_empty() {
+            volume.clone()
+        } else {
+            let place = format!("{}/{}/{index}", mount.name, input.container.name);
+            ctx.volumes.sub_path(&input.pod.uid(), volume, &place, &sub_path).await?
+        };
+        mounts.push(Mount {
+            container_path: absolute(&mount.mount_path),
+            host_path,
+            readonly: is_readonly(input.pod, mount),
+            propagation: match mount.mount_propagation.as_deref() {
+                Some("HostToContainer") => MountPropagation::HostToContainer,
+                Some("Bidirectional") => MountPropagation::Bidirectional,
+                _ => MountPropagation::Private,
+            },
+        });
+    }
+    Ok(mounts)
+}
+
+/// What a container may not write to: volumes whose content the node keeps current, and what says so.
+fn is_readonly(pod: &Pod, mount: &VolumeMount) -> bool {
+    let kept = pod.spec_or_default().volumes.iter().flatten().find(|volume| volume.name == mount.name).is_some_and(|volume| {
+        volume.config_map.is_some() || volume.secret.is_some() || volume.projected.is_some() || volume.downward_api.is_some()
+    });
+    kept || mount.read_only.unwrap_or(false)
+}
+
+fn absolute(path: &str) -> String {
+    if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
+}
+
+/// Hosts, resolver, host name and the termination message file.
+async fn own_mounts(ctx: &NodeContext, input: &ContainerInput<'_>, taken: &[Mount]) -> Result<Vec<Mount>, ContainerConfigError> {
+    let (pod, container) = (input.pod, input.container);
+    let dir = ctx.volumes.pod_dir(&pod.uid());
+    let (domain, dns) = (ctx.config.cluster_domain.clone(), ctx.config.cluster_dns.clone());
+    let (pod, ips) = (pod.clone(), input.pod_ips.to_vec());
+    let message_path = container.termination_message_path.clone().filter(|path| !path.is_empty()).unwrap_or_else(|| "/dev/termination-log".to_owned());
+    let message_file = message_file(&dir, &container.name, input.attempt);
+    let readonly = container.security_context.as_ref().and_then(|s| s.read_only_root_filesystem).unwrap_or(false);
+    let hostname_file = dir.join("hostname");
+    let hostname = if pod.host_network() { ctx.config.node_name.clone() } else { pod_files::hostname(&pod, &domain).0 };
+    let files = tokio::task::spawn_blocking(move || {
+        let node_file = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let hosts = pod_files::hosts(&pod, &ips, &domain, &if pod.host_network() { node_file("/etc/hosts") } else { String::new() });
+        write_if_changed(&dir.join("etc-hosts"), &hosts, 0o644)?;
+        let resolver = pod_files::resolv_conf(&pod, &dns, &domain, &node_file("/etc/resolv.conf"));
+        write_if_changed(&dir.join("resolv.conf"), &resolver, 0o644)?;
+        write_if_changed(&hostname_file, &format!("{hostname}\n"), 0o644)?;
+        write_if_changed(&message_file, "", 0o666)?;
+        Ok::<_, ContainerConfigError>([
+            ("/etc/hosts".to_owned(), dir.join("etc-hosts"), readonly),
+            ("/etc/resolv.conf".to_owned(), dir.join("resolv.conf"), readonly),
+            ("/etc/hostname".to_owned(), hostname_file, readonly),
+            (message_path, message_file, false),
+        ])
+    })
+    .await
+    .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+    let wanted = files?.into_iter().filter(|(path, _, _)| !taken.iter().any(|mount| mount.container_path == *path));
+    Ok(wanted
+        .map(|(container_path, host_path, readonly)| Mount { container_path, host_path, readonly, propagation: MountPropagation::Private })
+        .collect())
+}
+
+/// Where an instance of a container leaves its last words, on the node.
+pub(crate) fn message_file(pod_dir: &Path, container: &str, attempt: u32) -> PathBuf {
+    pod_dir.join("containers").join(container).join(attempt.to_string())
+}
+
+fn write_if_changed(path: &Path, text: &str, mode: u32) -> Result<(), ContainerConfigError> {
+    let failed = |operation| {
+        let path = path.to_owned();
+        move |source| ContainerConfigError::File { operation, path, source }
+    };
+    if fs::read_to_string(path).is_ok_and(|old| old == text) {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).map_err(failed("create the directory of"))?;
+    }
+    // In place: running containers have this file mounted.
+    fs::write(path, text).map_err(failed("write"))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(failed("set the mode of"))
+}
+
+/// Credentials of a pod's `imagePullSecrets`; what cannot be read is left out, as upstream does.
+pub(crate) async fn pull_credentials(ctx: &NodeContext, pod: &Pod) -> Vec<crate::runtime::RegistryAuth> {
+    let mut found = Vec::new();
+    for reference in pod.spec_or_default().image_pull_secrets.iter().flatten() {
+        let Ok(Some(secret)) = ctx.objects.secret(pod.namespace(), &reference.name, FRESH).await else { continue };
+        let data: &BTreeMap<_, _> = match &secret.data {
+            Some(data) => data,
+            None => continue,
+        };
+        if let Some(json) = data.get(".dockerconfigjson") {
+            found.extend(parse_docker_config(&json.0));
+        }
+    }
+    found
+}
+
+fn parse_docker_config(json: &[u8]) -> Vec<crate::runtime::RegistryAuth> {
+    use base64::Engine as _;
+    let Ok(config) = serde_json::from_slice::<serde_json::Value>(json) else { return Vec::new() };
+    let Some(auths) = config.get("auths").and_then(serde_json::Value::as_object) else { return Vec::new() };
+    let text = |entry: &serde_json::Value, key: &str| entry.get(key).and_then(serde_json::Value::as_str).map(str::to_owned);
+    auths
+        .iter()
+        .filter_map(|(registry, entry)| {
+            let decoded = text(entry, "auth")
+                .and_then(|auth| base64::engine::general_purpose::STANDARD.decode(auth).ok())
+                .and_then(|bytes| String::from_utf8(bytes).ok())
+                .and_then(|pair| pair.split_once(':').map(|(user, password)| (user.to_owned(), password.to_owned())));
+            let (username, password) = text(entry, "username").zip(text(entry, "password")).or(decoded)?;
+            let registry = registry.trim_start_matches("https://").trim_start_matches("http://").split('/').next()?.to_owned();
+            Some(crate::runtime::RegistryAuth { registry, username, password })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn docker_config_gives_credentials() {
+        // "dTpw" is `u:p`.
+        let json = br#"{"auths": {"https://r.example/v1/": {"auth": "dTpw"}, "s.example:5000": {"username": "a", "password": "b"}, "t": {}}}"#;
+        let got: Vec<_> = parse_docker_config(json).into_iter().map(|auth| (auth.registry, auth.username, auth.password)).collect();
+        let expect = |r: &str, u: &str, p: &str| (r.to_owned(), u.to_owned(), p.to_owned());
+        assert_eq!(got, [expect("r.example", "u", "p"), expect("s.example:5000", "a", "b")]);
+    }
+}

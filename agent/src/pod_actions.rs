@@ -1,0 +1,280 @@
+//! What to do about a pod: compares its spec with what runs (pure).
+//!
+//! The rules are kubelet's `computePodActions` (`pkg/kubelet/kuberuntime/kuberuntime_manager.go` at v1.37). No clock and
+//! no I/O: back-off is applied by the caller when it starts what [`plan`] names, probe verdicts come in as data.
+
+use std::collections::HashMap;
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+
+use crate::{
+    pod::{PodExt, RestartPolicy, is_sidecar, spec_hash},
+    runtime::types::{ContainerId, ContainerState, ContainerStatus, SandboxId, SandboxState, SandboxStatus},
+};
+
+/// What the probes of a running container say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// The liveness probe has failed for good.
+    pub(crate) liveness_failed: bool,
+    /// The startup probe has failed for good.
+    pub(crate) startup_failed: bool,
+    /// No startup probe, or it has succeeded.
+    pub(crate) started: bool,
+}
+
+/// What runs for a pod, as the runtime tells.
+pub(crate) struct Observed<'a> {
+    pub(crate) sandboxes: &'a [SandboxStatus],
+    pub(crate) containers: &'a [ContainerStatus],
+    pub(crate) verdicts: &'a HashMap<ContainerId, Verdict>,
+}
+
+impl<'a> Observed<'a> {
+    /// The newest instance of a container.
+    pub(crate) fn latest(&self, name: &str) -> Option<&'a ContainerStatus> {
+        self.containers.iter().filter(|c| c.name == name).max_by_key(|c| (c.attempt, c.created_at))
+    }
+
+    /// The newest instance within one sandbox.
+    fn latest_in(&self, sandbox: &SandboxId, name: &str) -> Option<&'a ContainerStatus> {
+        self.containers.iter().filter(|c| c.name == name && c.sandbox_id == *sandbox).max_by_key(|c| (c.attempt, c.created_at))
+    }
+
+    /// The newest sandbox.
+    pub(crate) fn sandbox(&self) -> Option<&'a SandboxStatus> {
+        self.sandboxes.iter().max_by_key(|s| (s.attempt, s.created_at))
+    }
+
+    fn verdict(&self, id: &ContainerId) -> Verdict {
+        self.verdicts.get(id).copied().unwrap_or_default()
+    }
+}
+
+/// Why a running container must go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KillReason {
+    SpecChanged,
+    LivenessProbe,
+    StartupProbe,
+}
+
+/// A container to be stopped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ContainerToKill {
+    pub(crate) id: ContainerId,
+    pub(crate) name: String,
+    pub(crate) reason: KillReason,
+    /// In upstream's words, for the event `Killing`.
+    pub(crate) message: String,
+}
+
+/// What has to happen, in the order of the fields.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct PodActions {
+    /// Stop everything that runs, and the sandbox.
+    pub(crate) kill_pod: bool,
+    /// Make a sandbox, with this attempt.
+    pub(crate) create_sandbox: Option<u32>,
+    /// Stop these.
+    pub(crate) to_kill: Vec<ContainerToKill>,
+    /// Start these init containers (names, in order).
+    pub(crate) init_to_start: Vec<String>,
+    /// Start these containers (names, in order).
+    pub(crate) to_start: Vec<String>,
+}
+
+impl PodActions {
+    /// Nothing to do.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Compares and decides. Calling it again after its actions were carried out gives no actions, or the next step.
+pub(crate) fn plan(pod: &Pod, observed: &Observed<'_>) -> PodActions {
+    let mut actions = PodActions::default();
+    let sandbox = match usable_sandbox(pod, observed) {
+        Ok(sandbox) => sandbox,
+        Err(attempt) => {
+            plan_new_sandbox(pod, observed, attempt, &mut actions);
+            return actions;
+        }
+    };
+    let initialized = plan_init_containers(pod, observed, sandbox, &mut actions);
+    if actions.kill_pod || !initialized {
+        return actions;
+    }
+    plan_containers(pod, observed, &mut actions);
+    actions
+}
+
+/// The sandbox to use, or the attempt number of the one to make.
+fn usable_sandbox<'a>(pod: &Pod, observed: &Observed<'a>) -> Result<&'a SandboxStatus, u32> {
+    let Some(newest) = observed.sandbox() else { return Err(0) };
+    let ready = observed.sandboxes.iter().filter(|s| s.state == SandboxState::Ready).count();
+    let has_address = newest.host_network || !newest.ips.is_empty();
+    if ready > 1 || newest.state != SandboxState::Ready || newest.host_network != pod.host_network() || !has_address {
+        return Err(newest.attempt + 1);
+    }
+    Ok(newest)
+}
+
+fn plan_new_sandbox(pod: &Pod, observed: &Observed<'_>, attempt: u32, actions: &mut PodActions) {
+    actions.kill_pod = attempt > 0 || observed.containers.iter().any(is_alive);
+    if pod.restart_policy() == RestartPolicy::Never && attempt != 0 && !observed.containers.is_empty() {
+        // A pod that must not restart ends with its sandbox.
+        actions.kill_pod = observed.containers.iter().any(is_alive) || observed.sandboxes.iter().any(|s| s.state == SandboxState::Ready);
+        return;
+    }
+    let to_start: Vec<String> = pod
+        .containers()
+        .iter()
+        .filter(|c| !(pod.restart_policy() == RestartPolicy::OnFailure && succeeded(observed.latest(&c.name))))
+        .map(|c| c.name.clone())
+        .collect();
+    if to_start.is_empty() && !observed.containers.is_empty() {
+        actions.kill_pod = observed.sandboxes.iter().any(|s| s.state == SandboxState::Ready);
+        return;
+    }
+    actions.create_sandbox = Some(attempt);
+    match pod.init_containers().first() {
+        Some(first) => actions.init_to_start = vec![first.name.clone()],
+        None => actions.to_start = to_start,
+    }
+}
+
+/// Whether the pod is initialized; if not, names the next step.
+fn plan_init_containers(pod: &Pod, observed: &Observed<'_>, sandbox: &SandboxStatus, actions: &mut PodActions) -> bool {
+    let init = pod.init_containers();
+    if init.is_empty() {
+        return true;
+    }
+    let latest: Vec<Option<&ContainerStatus>> = init.iter().map(|c| observed.latest_in(&sandbox.id, &c.name)).collect();
+    let initialized = pod.containers().iter().any(|c| observed.latest_in(&sandbox.id, &c.name).is_some());
+    // Records of init containers may be collected: one that ran means that all before it are done.
+    let furthest = latest.iter().rposition(Option::is_some);
+    for (index, container) in init.iter().enumerate() {
+        let status = latest[index];
+        let passed = if is_sidecar(container) {
+            plan_sidecar(container, status, observed, actions)
+        } else if initialized {
+            true
+        } else {
+            match status.map(|s| &s.state) {
+                None if furthest.is_some_and(|furthest| index < furthest) => true,
+                None | Some(ContainerState::Created) => {
+                    actions.init_to_start.push(container.name.clone());
+                    false
+                }
+                Some(ContainerState::Running { .. }) => false,
+                Some(ContainerState::Exited { exit_code: 0, .. }) => true,
+                Some(ContainerState::Exited { .. }) => {
+                    match pod.restart_policy() {
+                        RestartPolicy::Never => *actions = PodActions { kill_pod: true, ..PodActions::default() },
+                        _ => actions.init_to_start.push(container.name.clone()),
+                    }
+                    false
+                }
+            }
+        };
+        if !passed && !initialized {
+            return false;
+        }
+    }
+    true
+}
+
+/// Whether what follows the sidecar may start.
+fn plan_sidecar(container: &Container, status: Option<&ContainerStatus>, observed: &Observed<'_>, actions: &mut PodActions) -> bool {
+    let Some(status) = status else {
+        actions.init_to_start.push(container.name.clone());
+        return false;
+    };
+    match &status.state {
+        ContainerState::Running { .. } => match reason_to_kill(container, status, observed.verdict(&status.id)) {
+            Some((reason, message)) => {
+                actions.to_kill.push(kill(status, reason, format!("Init container {message}, will be restarted")));
+                actions.init_to_start.push(container.name.clone());
+                false
+            }
+            None => observed.verdict(&status.id).started || container.startup_probe.is_none(),
+        },
+        ContainerState::Created | ContainerState::Exited { .. } => {
+            actions.init_to_start.push(container.name.clone());
+            false
+        }
+    }
+}
+
+fn plan_containers(pod: &Pod, observed: &Observed<'_>, actions: &mut PodActions) {
+    let restarts_on_failure = pod.restart_policy() != RestartPolicy::Never;
+    let mut kept = 0_usize;
+    for container in pod.containers() {
+        let status = observed.latest(&container.name);
+        let Some(running) = status.filter(|s| matches!(s.state, ContainerState::Running { .. })) else {
+            if should_start(pod, status) {
+                actions.to_start.push(container.name.clone());
+            }
+            continue;
+        };
+        let Some((reason, message)) = reason_to_kill(container, running, observed.verdict(&running.id)) else {
+            kept += 1;
+            continue;
+        };
+        let restart = restarts_on_failure || reason == KillReason::SpecChanged;
+        let message = if restart { format!("Container {message}, will be restarted") } else { format!("Container {message}") };
+        actions.to_kill.push(kill(running, reason, message));
+        if restart {
+            actions.to_start.push(container.name.clone());
+        }
+    }
+    if kept == 0 && actions.to_start.is_empty() {
+        // All is done: sidecars stop, the sandbox lets go of its address.
+        *actions = PodActions { kill_pod: true, ..PodActions::default() };
+    }
+}
+
+fn reason_to_kill(container: &Container, status: &ContainerStatus, verdict: Verdict) -> Option<(KillReason, String)> {
+    let name = &container.name;
+    if !status.spec_hash.is_empty() && status.spec_hash != spec_hash(container) {
+        Some((KillReason::SpecChanged, format!("{name} definition changed")))
+    } else if verdict.liveness_failed {
+        Some((KillReason::LivenessProbe, format!("{name} failed liveness probe")))
+    } else if verdict.startup_failed {
+        Some((KillReason::StartupProbe, format!("{name} failed startup probe")))
+    } else {
+        None
+    }
+}
+
+fn kill(status: &ContainerStatus, reason: KillReason, message: String) -> ContainerToKill {
+    ContainerToKill { id: status.id.clone(), name: status.name.clone(), reason, message }
+}
+
+/// Whether a container that does not run should.
+pub(crate) fn should_start(pod: &Pod, latest: Option<&ContainerStatus>) -> bool {
+    if pod.is_deleting() {
+        return false;
+    }
+    match latest.map(|s| &s.state) {
+        None | Some(ContainerState::Created) => true,
+        Some(ContainerState::Running { .. }) => false,
+        Some(ContainerState::Exited { exit_code, .. }) => match pod.restart_policy() {
+            RestartPolicy::Always => true,
+            RestartPolicy::OnFailure => *exit_code != 0,
+            RestartPolicy::Never => false,
+        },
+    }
+}
+
+fn succeeded(status: Option<&ContainerStatus>) -> bool {
+    status.is_some_and(|s| matches!(s.state, ContainerState::Exited { exit_code: 0, .. }))
+}
+
+fn is_alive(status: &ContainerStatus) -> bool {
+    !matches!(status.state, ContainerState::Exited { .. })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! The text of the files that every container gets: hosts, resolv.conf (pure), and the pod's host name.
+
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::pod::PodExt;
+
+const MAX_NAMESERVERS: usize = 3;
+const MAX_SEARCHES: usize = 32;
+const MAX_HOSTNAME: usize = 63;
+
+/// The host name inside, and the domain below which other pods find it.
+pub(crate) fn hostname(pod: &Pod, cluster_domain: &str) -> (String, Option<String>) {
+    let spec = pod.spec_or_default();
+    let own = spec.hostname.as_deref().filter(|name| !name.is_empty()).unwrap_or_else(|| pod.name());
+    let own = own.get(..MAX_HOSTNAME).unwrap_or(own).trim_end_matches(['-', '.']);
+    let domain = spec
+        .subdomain
+        .as_deref()
+        .filter(|subdomain| !subdomain.is_empty())
+        .map(|subdomain| format!("{subdomain}.{}.svc.{cluster_domain}", pod.namespace()));
+    match &domain {
+        Some(domain) if spec.set_hostname_as_fqdn == Some(true) => (format!("{own}.{domain}"), Some(domain.clone())),
+        _ => (own.to_owned(), domain),
+    }
+}
+
+/// The content of `/etc/hosts`.
+pub(crate) fn hosts(pod: &Pod, ips: &[IpAddr], cluster_domain: &str, of_node: &str) -> String {
+    let mut text = if pod.host_network() {
+        format!("# Kubernetes-managed hosts file (host network).\n{of_node}")
+    } else {
+        let (name, domain) = hostname(pod, cluster_domain);
+        let mut text = String::from(
+            "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\nfe00::0\tip6-localnet\n\
+             fe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n",
+        );
+        for ip in ips {
+            match &domain {
+                Some(domain) => text.push_str(&format!("{ip}\t{name}.{domain}\t{name}\n")),
+                None => text.push_str(&format!("{ip}\t{name}\n")),
+            }
+        }
+        text
+    };
+    let aliases = pod.spec_or_default().host_aliases.as_deref().unwrap_or_default();
+    if !aliases.is_empty() {
+        text.push_str("\n# Entries added by HostAliases.\n");
+        for alias in aliases {
+            text.push_str(&format!("{}\t{}\n", alias.ip, alias.hostnames.iter().flatten().cloned().collect::<Vec<_>>().join("\t")));
+        }
+    }
+    text
+}
+
+/// Parsed `resolv.conf`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Resolver {
+    nameservers: Vec<String>,
+    searches: Vec<String>,
+    options: Vec<String>,
+}
+
+impl Resolver {
+    fn parse(text: &str) -> Self {
+        let mut resolver = Self::default();
+        for line in text.lines() {
+            let mut words = line.split_whitespace();
+            let keyword = words.next().unwrap_or_default();
+            let words: Vec<String> = words.map(str::to_owned).collect();
+            match keyword {
+                "nameserver" => resolver.nameservers.extend(words.into_iter().take(1)),
+                "search" | "domain" => resolver.searches = words,
+                "options" => resolver.options.extend(words),
+                _ => {}
+            }
+        }
+        resolver
+    }
+
+    fn to_text(&self) -> String {
+        let mut text = String::new();
+        for server in self.nameservers.iter().take(MAX_NAMESERVERS) {
+            text.push_str(&format!("nameserver {server}\n"));
+        }
+        if !self.searches.is_empty() {
+            let searches: Vec<&str> = self.searches.iter().take(MAX_SEARCHES).map(String::as_str).collect();
+            text.push_str(&format!("search {}\n", searches.join(" ")));
+        }
+        if !self.options.is_empty() {
+            text.push_str(&format!("options {}\n", self.options.join(" ")));
+        }
+        text
+    }
+}
+
+/// The content of `/etc/resolv.conf`.
+pub(crate) fn resolv_conf(pod: &Pod, cluster_dns: &[IpAddr], cluster_domain: &str, of_node: &str) -> String {
+    let spec = pod.spec_or_default();
+    let node = Resolver::parse(of_node);
+    let mut resolver = match spec.dns_policy.as_deref() {
+        Some("None") => Resolver::default(),
+        Some("Default") => node,
+        Some("ClusterFirstWithHostNet") => cluster_first(pod, cluster_dns, cluster_domain, node),
+        _ if pod.host_network() => node,
+        _ => cluster_first(pod, cluster_dns, cluster_domain, node),
+    };
+    if let Some(more) = &spec.dns_config {
+        append_new(&mut resolver.nameservers, more.nameservers.iter().flatten());
+        append_new(&mut resolver.searches, more.searches.iter().flatten());
+        for option in more.options.iter().flatten() {
+            let name = option.name.as_deref().unwrap_or_default();
+            let text = match &option.value {
+                Some(value) => format!("{name}:{value}"),
+                None => name.to_owned(),
+            };
+            resolver.options.retain(|have| have.split(':').next() != Some(name));
+            resolver.options.push(text);
+        }
+    }
+    resolver.to_text()
+}
+
+fn cluster_first(pod: &Pod, cluster_dns: &[IpAddr], domain: &str, node: Resolver) -> Resolver {
+    if cluster_dns.is_empty() {
+        return node;
+    }
+    let mut searches = vec![format!("{}.svc.{domain}", pod.namespace()), format!("svc.{domain}"), domain.to_owned()];
+    append_new(&mut searches, node.searches.iter());
+    Resolver { nameservers: cluster_dns.iter().map(ToString::to_string).collect(), searches, options: vec!["ndots:5".to_owned()] }
+}
+
+fn append_new<'a>(list: &mut Vec<String>, more: impl Iterator<Item = &'a String>) {
+    for item in more {
+        if !list.contains(item) {
+            list.push(item.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(spec: serde_json::Value) -> Pod {
+        serde_json::from_value(serde_json::json!({"metadata": {"name": "web-0", "namespace": "ns"}, "spec": spec})).expect("pod")
+    }
+
+    #[test]
+    fn host_names_follow_the_spec() {
+        let long = "a".repeat(70);
+        let cases = [
+            (serde_json::json!({"containers": []}), ("web-0", None)),
+            (serde_json::json!({"containers": [], "hostname": "h"}), ("h", None)),
+            (serde_json::json!({"containers": [], "subdomain": "s"}), ("web-0", Some("s.ns.svc.cluster.local"))),
+            (serde_json::json!({"containers": [], "subdomain": "s", "setHostnameAsFQDN": true}), ("web-0.s.ns.svc.cluster.local", Some("s.ns.svc.cluster.local"))),
+            (serde_json::json!({"containers": [], "hostname": long}), (&long[..63], None)),
+        ];
+        for (spec, (name, domain)) in cases {
+            assert_eq!(hostname(&pod(spec), "cluster.local"), (name.to_owned(), domain.map(str::to_owned)));
+        }
+    }
+
+    #[test]
+    fn hosts_name_the_pod_and_its_aliases() {
+        let pod = pod(serde_json::json!({"containers": [], "subdomain": "s", "hostAliases": [{"ip": "192.0.2.7", "hostnames": ["x", "y"]}]}));
+        let text = hosts(&pod, &["10.0.0.2".parse().expect("address")], "cluster.local", "");
+        assert!(text.starts_with("# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n"));
+        assert!(text.contains("10.0.0.2\tweb-0.s.ns.svc.cluster.local\tweb-0\n"));
+        assert!(text.ends_with("\n# Entries added by HostAliases.\n192.0.2.7\tx\ty\n"));
+    }
+
+    #[test]
+    fn resolv_conf_follows_the_policy() {
+        let node = "nameserver 192.0.2.53\nsearch example.com\noptions edns0\n";
+        let cluster = "nameserver 10.96.0.10\nsearch ns.svc.cluster.local svc.cluster.local cluster.local example.com\noptions ndots:5\n";
+        let cases = [
+            (serde_json::json!({"containers": []}), cluster),
+            (serde_json::json!({"containers": [], "dnsPolicy": "ClusterFirst", "hostNetwork": true}), node),
+            (serde_json::json!({"containers": [], "dnsPolicy": "ClusterFirstWithHostNet", "hostNetwork": true}), cluster),
+            (serde_json::json!({"containers": [], "dnsPolicy": "Default"}), node),
+            (
+                serde_json::json!({"containers": [], "dnsPolicy": "None", "dnsConfig": {"nameservers": ["1.1.1.1"], "searches": ["a"], "options": [{"name": "ndots", "value": "2"}, {"name": "edns0"}]}}),
+                "nameserver 1.1.1.1\nsearch a\noptions ndots:2 edns0\n",
+            ),
+        ];
+        let dns = ["10.96.0.10".parse().expect("address")];
+        for (spec, expected) in cases {
+            assert_eq!(resolv_conf(&pod(spec.clone()), &dns, "cluster.local", node), expected, "{spec}");
+        }
+    }
+}

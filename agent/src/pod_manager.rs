@@ -1,0 +1,77 @@
+//! The pods this node is to run, by UID, with a copy on disk so that they start again without the control plane.
+//!
+//! Owned by the sync loop. Copies are written by one task behind a queue; they matter only after a restart, so that a
+//! lost one costs a wait for the API server and nothing else.
+
+pub(crate) mod checkpoint;
+
+use std::{collections::HashMap, sync::Arc};
+
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::{
+    pod::PodExt,
+    runtime::types::PodUid,
+};
+
+/// Desired pods.
+#[derive(Default)]
+pub(crate) struct PodManager {
+    pods: HashMap<PodUid, Arc<Pod>>,
+}
+
+/// How a listing differs from what was known.
+pub(crate) struct Difference {
+    pub(crate) applied: Vec<Arc<Pod>>,
+    pub(crate) gone: Vec<Arc<Pod>>,
+}
+
+impl PodManager {
+    /// Takes a new or changed pod.
+    pub(crate) fn apply(&mut self, pod: Arc<Pod>) {
+        self.pods.insert(pod.uid(), pod);
+    }
+
+    /// Forgets a pod; returns it.
+    pub(crate) fn remove(&mut self, uid: &PodUid) -> Option<Arc<Pod>> {
+        self.pods.remove(uid)
+    }
+
+    /// Takes a whole listing.
+    pub(crate) fn replace(&mut self, listing: Vec<Arc<Pod>>) -> Difference {
+        let next: HashMap<PodUid, Arc<Pod>> = listing.iter().map(|pod| (pod.uid(), Arc::clone(pod))).collect();
+        let gone = self.pods.iter().filter(|(uid, _)| !next.contains_key(uid)).map(|(_, pod)| Arc::clone(pod)).collect();
+        self.pods = next;
+        Difference { applied: listing, gone }
+    }
+
+    /// All of them.
+    pub(crate) fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.pods.values()
+    }
+
+    /// Whether the pod is known.
+    pub(crate) fn has(&self, uid: &PodUid) -> bool {
+        self.pods.contains_key(uid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(uid: &str) -> Arc<Pod> {
+        Arc::new(serde_json::from_value(serde_json::json!({"metadata": {"name": uid, "uid": uid}})).expect("pod"))
+    }
+
+    #[test]
+    fn listing_says_what_is_gone() {
+        let mut manager = PodManager::default();
+        manager.apply(pod("a"));
+        manager.apply(pod("b"));
+        let difference = manager.replace(vec![pod("b"), pod("c")]);
+        let names = |pods: &[Arc<Pod>]| pods.iter().map(|pod| pod.uid().0).collect::<Vec<_>>();
+        assert_eq!(names(&difference.applied), ["b", "c"]);
+        assert_eq!(names(&difference.gone), ["a"]);
+    }
+}

@@ -1,0 +1,114 @@
+//! A pod's status, computed from what runs (pure).
+//!
+//! The rules are kubelet's `generateAPIPodStatus`, `getPhase` and the condition generators of `pkg/kubelet/status` at
+//! v1.37. Nothing here talks to anybody; [`crate::status_manager`] writes what [`generate`] returns.
+
+mod conditions;
+mod containers;
+mod phase;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+    time::SystemTime,
+};
+
+use k8s_openapi::api::core::v1::{HostIP, Pod, PodIP, PodStatus};
+
+use crate::{
+    pod::{PodExt, api_time},
+    pod_actions::Observed,
+    runtime::types::ContainerId,
+};
+
+pub(crate) use conditions::is_own as is_own_condition;
+pub(crate) use phase::Phase;
+
+/// Why a container does not run, as the worker's last attempt to start it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WaitingReason {
+    pub(crate) reason: String,
+    pub(crate) message: String,
+}
+
+/// What the probes say about a running container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ProbeState {
+    pub(crate) started: bool,
+    pub(crate) ready: bool,
+}
+
+/// Everything a status is computed from.
+pub(crate) struct StatusInput<'a> {
+    pub(crate) pod: &'a Pod,
+    /// What was written last: conditions keep their transition times, lost containers their counts.
+    pub(crate) previous: &'a PodStatus,
+    pub(crate) observed: &'a Observed<'a>,
+    pub(crate) waiting: &'a BTreeMap<String, WaitingReason>,
+    /// By container; one that is missing runs without having been probed yet.
+    pub(crate) probes: &'a HashMap<ContainerId, ProbeState>,
+    /// By container: what it left in its termination message file.
+    pub(crate) termination_messages: &'a HashMap<ContainerId, String>,
+    pub(crate) node_ip: IpAddr,
+    pub(crate) now: SystemTime,
+    /// The pod is on its way out: never ready.
+    pub(crate) terminating: bool,
+    /// Nothing of it runs any more and nothing will.
+    pub(crate) terminated: bool,
+    /// A verdict on the whole pod (`DeadlineExceeded`...), with reason and message: the phase is Failed.
+    pub(crate) failed: Option<&'a WaitingReason>,
+}
+
+/// Computes the status.
+pub(crate) fn generate(input: &StatusInput<'_>) -> PodStatus {
+    let pod = input.pod;
+    let init_container_statuses = containers::statuses(input, pod.init_containers(), true);
+    let container_statuses = containers::statuses(input, pod.containers(), false);
+    let phase = match input.failed {
+        Some(_) => Phase::Failed,
+        None => phase::compute(pod, &init_container_statuses, &container_statuses, input.terminated, input.previous),
+    };
+    let conditions = conditions::generate(input, phase, &init_container_statuses, &container_statuses);
+    let ips = pod_ips(input);
+    let previous = input.previous;
+    PodStatus {
+        phase: Some(phase.as_str().to_owned()),
+        conditions: Some(conditions),
+        reason: input.failed.map(|why| why.reason.clone()).or_else(|| previous.reason.clone()),
+        message: input.failed.map(|why| why.message.clone()).or_else(|| previous.message.clone()),
+        host_ip: Some(input.node_ip.to_string()),
+        host_ips: Some(vec![HostIP { ip: input.node_ip.to_string() }]),
+        pod_ip: ips.first().cloned(),
+        pod_ips: (!ips.is_empty()).then(|| ips.into_iter().map(|ip| PodIP { ip }).collect()),
+        start_time: previous.start_time.clone().or_else(|| Some(api_time(input.now))),
+        qos_class: Some(previous.qos_class.clone().unwrap_or_else(|| pod.qos_class().as_str().to_owned())),
+        observed_generation: pod.metadata.generation,
+        init_container_statuses: (!init_container_statuses.is_empty()).then_some(init_container_statuses),
+        container_statuses: Some(container_statuses),
+        nominated_node_name: previous.nominated_node_name.clone(),
+        resource_claim_statuses: previous.resource_claim_statuses.clone(),
+        ..PodStatus::default()
+    }
+}
+
+/// Addresses of the pod: the node's with host network; the last known ones when the sandbox has gone.
+fn pod_ips(input: &StatusInput<'_>) -> Vec<String> {
+    match input.observed.sandbox() {
+        Some(sandbox) if sandbox.host_network => vec![input.node_ip.to_string()],
+        Some(sandbox) if !sandbox.ips.is_empty() => sandbox.ips.iter().map(ToString::to_string).collect(),
+        _ => input.previous.pod_ips.iter().flatten().map(|ip| ip.ip.clone()).collect(),
+    }
+}
+
+/// Whether a Ready condition in this status is True.
+pub(crate) fn is_ready(status: &PodStatus) -> bool {
+    condition_is_true(status, "Ready")
+}
+
+/// Whether the condition is True.
+pub(crate) fn condition_is_true(status: &PodStatus, kind: &str) -> bool {
+    status.conditions.iter().flatten().any(|condition| condition.type_ == kind && condition.status == "True")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,338 @@
+//! One task a pod: makes what runs equal to what is wanted, then takes it down.
+//!
+//! ```text
+//! Syncing --deleted, finished or failed--> Terminating --nothing runs--> Terminated --gone from the API--> (ends)
+//! ```
+//! The sync loop hands each worker the newest object through a `watch` channel and wakes it when the runtime reports a
+//! change; the worker reads the state of its pod and decides anew each time (level-triggered). Only the worker starts
+//! and stops the containers of its pod.
+
+mod actions;
+mod images;
+mod kill;
+mod publish;
+mod terminate;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use k8s_openapi::api::core::v1::Pod;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    backoff::Backoff,
+    context::NodeContext,
+    objects::FRESH,
+    pod::{PodExt, system_time},
+    pod_actions::{self, Observed},
+    pod_status::WaitingReason,
+    prober::PodProbes,
+    runtime::types::{ContainerId, ContainerStatus, PodUid, SandboxStatus},
+};
+
+/// How often an undisturbed pod is looked at: refreshes its volumes.
+const RESYNC: Duration = Duration::from_secs(60);
+/// Pause after a sync that failed, doubled up to [`RETRY_MAX`].
+const RETRY_MIN: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// What is wanted of a worker.
+#[derive(Clone)]
+pub(crate) struct Desired {
+    /// The newest object.
+    pub(crate) pod: Arc<Pod>,
+    /// It no longer exists in the API: stop it and forget it.
+    pub(crate) gone: bool,
+}
+
+impl Desired {
+    fn must_stop(&self) -> bool {
+        self.gone || self.pod.is_deleting()
+    }
+}
+
+struct Handle {
+    desired: watch::Sender<Desired>,
+    wake: Arc<Notify>,
+}
+
+/// All workers, by UID. Owned by the sync loop.
+pub(crate) struct PodWorkers {
+    ctx: Arc<NodeContext>,
+    workers: HashMap<PodUid, Handle>,
+    tasks: TaskTracker,
+    shutdown: CancellationToken,
+    done: mpsc::Sender<PodUid>,
+}
+
+impl PodWorkers {
+    /// `done` gets the UID of every pod that has ended for good.
+    pub(crate) fn new(ctx: Arc<NodeContext>, shutdown: CancellationToken, done: mpsc::Sender<PodUid>) -> Self {
+        Self { ctx, workers: HashMap::new(), tasks: TaskTracker::new(), shutdown, done }
+    }
+
+    /// Hands over a new or changed pod.
+    pub(crate) fn update(&mut self, desired: Desired) {
+        let uid = desired.pod.uid();
+        if let Some(handle) = self.workers.get(&uid) {
+            handle.desired.send_replace(desired);
+            return;
+        }
+        let wake = Arc::new(Notify::new());
+        let (sender, receiver) = watch::channel(desired);
+        let worker = PodWorker::new(Arc::clone(&self.ctx), uid.clone(), receiver, Arc::clone(&wake), self.shutdown.clone());
+        let done = self.done.clone();
+        self.workers.insert(uid.clone(), Handle { desired: sender, wake });
+        self.tasks.spawn(async move {
+            if worker.run().await {
+                // The loop that receives this outlives its workers except at shutdown.
+                let _ = done.send(uid).await;
+            }
+        });
+    }
+
+    /// Something about this pod changed in the runtime.
+    pub(crate) fn wake(&self, uid: &PodUid) {
+        if let Some(handle) = self.workers.get(uid) {
+            handle.wake.notify_one();
+        }
+    }
+
+    /// Look at all pods again.
+    pub(crate) fn wake_all(&self) {
+        for handle in self.workers.values() {
+            handle.wake.notify_one();
+        }
+    }
+
+    /// Drops the handle of a worker that has ended.
+    pub(crate) fn remove(&mut self, uid: &PodUid) {
+        self.workers.remove(uid);
+    }
+
+    /// Whether a worker cares for this pod.
+    pub(crate) fn has(&self, uid: &PodUid) -> bool {
+        self.workers.contains_key(uid)
+    }
+
+    /// Waits until all workers have come to rest; they do soon after the shutdown token fires.
+    pub(crate) async fn stopped(self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+/// What runs for the pod, as last read.
+#[derive(Default)]
+struct RuntimeState {
+    sandboxes: Vec<SandboxStatus>,
+    containers: Vec<ContainerStatus>,
+}
+
+impl RuntimeState {
+    fn ips(&self) -> Vec<std::net::IpAddr> {
+        self.sandboxes.iter().max_by_key(|s| (s.attempt, s.created_at)).map(|s| s.ips.clone()).unwrap_or_default()
+    }
+}
+
+struct PodWorker {
+    ctx: Arc<NodeContext>,
+    uid: PodUid,
+    pod: Arc<Pod>,
+    gone: bool,
+    desired: watch::Receiver<Desired>,
+    wake: Arc<Notify>,
+    shutdown: CancellationToken,
+    probes: PodProbes,
+    restarts: Backoff,
+    pulls: images::PullBackoff,
+    waiting: BTreeMap<String, WaitingReason>,
+    termination_messages: HashMap<ContainerId, String>,
+    failed: Option<WaitingReason>,
+    started_at: SystemTime,
+    volumes_checked: Option<tokio::time::Instant>,
+    failures: u32,
+}
+
+/// How a sync ended.
+enum Progress {
+    /// Nothing to do; look again after this long, if nothing happens.
+    Settled(Option<Duration>),
+    /// Something was done: look again at once.
+    Again,
+    /// It did not work: look again after a pause.
+    Failed,
+    /// Everything that the pod wanted has been done.
+    Finished,
+}
+
+impl PodWorker {
+    fn new(ctx: Arc<NodeContext>, uid: PodUid, mut desired: watch::Receiver<Desired>, wake: Arc<Notify>, shutdown: CancellationToken) -> Self {
+        let first = desired.borrow_and_update().clone();
+        Self {
+            ctx,
+            uid,
+            pod: first.pod,
+            gone: first.gone,
+            desired,
+            wake,
+            shutdown,
+            probes: PodProbes::default(),
+            restarts: Backoff::default(),
+            pulls: images::PullBackoff::default(),
+            waiting: BTreeMap::new(),
+            termination_messages: HashMap::new(),
+            failed: None,
+            started_at: SystemTime::now(),
+            volumes_checked: None,
+            failures: 0,
+        }
+    }
+
+    /// Whether the pod has ended for good (and not just the agent).
+    async fn run(mut self) -> bool {
+        let finished = self.run_syncing().await;
+        if !finished {
+            return false;
+        }
+        self.run_terminating().await
+    }
+
+    /// Syncs until the pod must stop; `false` when the agent stops first.
+    async fn run_syncing(&mut self) -> bool {
+        loop {
+            let now = self.desired.borrow_and_update().clone();
+            (self.pod, self.gone) = (Arc::clone(&now.pod), now.gone);
+            if now.must_stop() || self.pod.is_phase_final() {
+                return true;
+            }
+            let pause = match self.sync().await {
+                Progress::Finished => return true,
+                Progress::Again => {
+                    self.failures = 0;
+                    Duration::ZERO
+                }
+                Progress::Settled(pause) => {
+                    self.failures = 0;
+                    pause.unwrap_or(RESYNC).min(RESYNC)
+                }
+                Progress::Failed => {
+                    let pause = RETRY_MIN.saturating_mul(1 << self.failures.min(6)).min(RETRY_MAX);
+                    self.failures += 1;
+                    pause
+                }
+            };
+            if pause.is_zero() {
+                if self.shutdown.is_cancelled() {
+                    return false;
+                }
+                continue;
+            }
+            tokio::select! {
+                () = self.shutdown.cancelled() => return false,
+                // The sender is dropped only after this task has ended, or with the sync loop.
+                changed = self.desired.changed() => if changed.is_err() { return false },
+                () = self.wake.notified() => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Reads, decides, acts, reports.
+    async fn sync(&mut self) -> Progress {
+        let state = match self.observe().await {
+            Some(state) => state,
+            None => return Progress::Failed,
+        };
+        self.sync_probes(&state);
+        if let Some(late) = self.deadline() {
+            if late.is_zero() {
+                let message = "Pod was active on the node longer than the specified deadline".to_owned();
+                self.ctx.events.pod(&self.pod, None, crate::events::Severity::Normal, "DeadlineExceeded", message.clone());
+                self.failed = Some(WaitingReason { reason: "DeadlineExceeded".to_owned(), message });
+                return Progress::Finished;
+            }
+        }
+        let verdicts = self.probes.verdicts();
+        let observed = Observed { sandboxes: &state.sandboxes, containers: &state.containers, verdicts: &verdicts };
+        let actions = pod_actions::plan(&self.pod, &observed);
+        let progress = if actions.is_empty() {
+            self.refresh_volumes().await;
+            Progress::Settled(None)
+        } else {
+            self.act(&actions, &state).await
+        };
+        let state = match self.observe().await {
+            Some(state) => state,
+            None => return Progress::Failed,
+        };
+        self.sync_probes(&state);
+        let phase = self.publish(&state, false, false).await;
+        self.collect_dead(&state).await;
+        if phase.is_final() {
+            return Progress::Finished;
+        }
+        match (progress, self.deadline()) {
+            (Progress::Settled(pause), Some(left)) => Progress::Settled(Some(pause.unwrap_or(RESYNC).min(left))),
+            (progress, _) => progress,
+        }
+    }
+
+    async fn observe(&self) -> Option<RuntimeState> {
+        match self.ctx.runtime.pod_state(&self.uid).await {
+            Ok((sandboxes, containers)) => Some(RuntimeState { sandboxes, containers }),
+            Err(error) => {
+                tracing::warn!(pod = %self.pod.display(), %error, "read the state of a pod");
+                None
+            }
+        }
+    }
+
+    fn sync_probes(&mut self, state: &RuntimeState) {
+        let began = self.started_at;
+        let pod = Arc::clone(&self.pod);
+        // What ran before this agent did keeps its last known state until the probes say otherwise.
+        let seed = |status: &ContainerStatus| {
+            let crate::runtime::types::ContainerState::Running { started_at, .. } = status.state else { return None };
+            if started_at >= began {
+                return None;
+            }
+            let id = format!("coracle://{}", status.id);
+            let known = pod.status_or_default();
+            let mut statuses = known.container_statuses.iter().flatten().chain(known.init_container_statuses.iter().flatten());
+            let known = statuses.find(|known| known.container_id.as_deref() == Some(&id))?;
+            Some(crate::pod_status::ProbeState { started: known.started == Some(true), ready: known.ready })
+        };
+        self.probes.sync(&self.ctx, &self.pod, &state.containers, &state.ips(), &self.wake, seed);
+    }
+
+    /// How long the pod may still run, if it has a deadline.
+    fn deadline(&self) -> Option<Duration> {
+        let limit = u64::try_from(self.pod.spec_or_default().active_deadline_seconds?).ok()?;
+        let known = self.ctx.status.get(&self.uid).and_then(|status| status.start_time);
+        let start = known.or_else(|| self.pod.status_or_default().start_time.clone());
+        let start = start.map_or(self.started_at, |start| system_time(&start));
+        Some(Duration::from_secs(limit).saturating_sub(start.elapsed().unwrap_or_default()))
+    }
+
+    /// Brings ConfigMaps, Secrets and tokens up to date now and then.
+    async fn refresh_volumes(&mut self) {
+        let due = match self.volumes_checked {
+            None => true,
+            Some(at) => at.elapsed() >= RESYNC.saturating_sub(Duration::from_secs(1)),
+        };
+        if due {
+            self.volumes_checked = Some(tokio::time::Instant::now());
+            if let Err(error) = self.ctx.volumes.ensure(&self.pod, FRESH).await {
+                tracing::warn!(pod = %self.pod.display(), %error, "refresh volumes");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

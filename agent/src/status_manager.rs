@@ -1,0 +1,311 @@
+//! Writes pods' statuses to the API: the only writer of them on this node.
+//!
+//! Workers hand in the newest status of their pod ([`StatusManager::set`]); this task PATCHes what differs from what the
+//! API is known to have, one request a pod at a time, several pods at once. A change that somebody waits for (Ready, the
+//! phase, a failure) is written at once; anything else waits [`LAZY`] for more, so that a pod that starts fast costs one
+//! write. When a worker is done with a deleted pod ([`StatusManager::finish`]) the last status is written and the object
+//! removed with grace period 0 and its UID as precondition.
+//!
+//! ```text
+//! set/finish --mpsc--> pending[uid] --due--> PATCH in flight --ok--> written; --error--> due again after a back-off
+//! ```
+
+mod patch;
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
+};
+use parking_lot::Mutex;
+use tokio::{sync::{mpsc, oneshot}, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    pod::PodExt,
+    runtime::types::{PodRef, PodUid},
+};
+
+/// How long an unimportant change waits for company.
+const LAZY: Duration = Duration::from_millis(200);
+/// Requests in flight at once.
+const MAX_IN_FLIGHT: usize = 16;
+const WRITE_LIMIT: Duration = Duration::from_secs(10);
+const RETRY_MIN: Duration = Duration::from_millis(250);
+const RETRY_MAX: Duration = Duration::from_secs(30);
+/// Commands wait only while the task handles another one; two a pod suffice.
+const QUEUE: usize = 256;
+
+enum Command {
+    Set { pod: PodRef, known: Arc<Pod>, status: PodStatus },
+    Finish { pod: PodRef, done: oneshot::Sender<()> },
+    Forget(PodUid),
+}
+
+/// The workers' side. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct StatusManager {
+    commands: mpsc::Sender<Command>,
+    /// The newest status of each pod, written or not.
+    cache: Arc<Mutex<HashMap<PodUid, PodStatus>>>,
+}
+
+impl StatusManager {
+    /// The handle and the task that must be run for it.
+    pub(crate) fn new(client: kube::Client) -> (Self, StatusWriter) {
+        let (commands, receiver) = mpsc::channel(QUEUE);
+        let writer = StatusWriter { client, commands: receiver, pods: HashMap::new(), in_flight: FuturesUnordered::new() };
+        (Self { commands, cache: Arc::default() }, writer)
+    }
+
+    /// The status last handed in.
+    pub(crate) fn get(&self, uid: &PodUid) -> Option<PodStatus> {
+        self.cache.lock().get(uid).cloned()
+    }
+
+    /// Hands in a status; `pod` is the object as last seen.
+    pub(crate) async fn set(&self, pod: &Arc<Pod>, status: PodStatus) {
+        let reference = pod.reference();
+        {
+            let mut cache = self.cache.lock();
+            if cache.get(&reference.uid) == Some(&status) {
+                return;
+            }
+            cache.insert(reference.uid.clone(), status.clone());
+        }
+        // The receiver only goes away when the agent stops.
+        let _ = self.commands.send(Command::Set { pod: reference, known: Arc::clone(pod), status }).await;
+    }
+
+    /// Writes the last status and removes the object; returns once it is gone.
+    pub(crate) async fn finish(&self, pod: &Pod) {
+        let (done, finished) = oneshot::channel();
+        if self.commands.send(Command::Finish { pod: pod.reference(), done }).await.is_ok() {
+            let _ = finished.await;
+        }
+    }
+
+    /// The pod is gone from the API: nothing more to write.
+    pub(crate) async fn forget(&self, uid: &PodUid) {
+        self.cache.lock().remove(uid);
+        let _ = self.commands.send(Command::Forget(uid.clone())).await;
+    }
+}
+
+struct Entry {
+    pod: PodRef,
+    /// What the API is known to have.
+    written: PodStatus,
+    wanted: PodStatus,
+    due: Option<Instant>,
+    in_flight: bool,
+    failures: u32,
+    finish: Vec<oneshot::Sender<()>>,
+    finishing: bool,
+}
+
+enum Outcome {
+    Written(Box<PodStatus>),
+    Deleted,
+    Gone,
+    Failed,
+}
+
+/// The task.
+pub(crate) struct StatusWriter {
+    client: kube::Client,
+    commands: mpsc::Receiver<Command>,
+    pods: HashMap<PodUid, Entry>,
+    in_flight: FuturesUnordered<BoxFuture<'static, (PodUid, Outcome)>>,
+}
+
+impl StatusWriter {
+    /// Runs until `shutdown`, then writes what is still pending, if it goes fast.
+    pub(crate) async fn run(mut self, shutdown: CancellationToken) {
+        loop {
+            self.start_due();
+            let next = self.next_due();
+            tokio::select! {
+                () = shutdown.cancelled() => break,
+                command = self.commands.recv() => match command {
+                    Some(command) => self.accept(command),
+                    None => break,
+                },
+                Some((uid, outcome)) = self.in_flight.next(), if !self.in_flight.is_empty() => self.complete(&uid, outcome),
+                () = tokio::time::sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
+            }
+        }
+        for entry in self.pods.values_mut().filter(|entry| entry.due.is_some()) {
+            entry.due = Some(Instant::now());
+        }
+        self.start_due();
+        let drain = async { while self.in_flight.next().await.is_some() {} };
+        let _ = tokio::time::timeout(Duration::from_secs(2), drain).await;
+    }
+
+    fn accept(&mut self, command: Command) {
+        match command {
+            Command::Set { pod, known, status } => {
+                let entry = self.pods.entry(pod.uid.clone()).or_insert_with(|| Entry {
+                    pod,
+                    written: known.status_or_default().clone(),
+                    wanted: known.status_or_default().clone(),
+                    due: None,
+                    in_flight: false,
+                    failures: 0,
+                    finish: Vec::new(),
+                    finishing: false,
+                });
+                let delay = if patch::is_urgent(&entry.written, &status) { Duration::ZERO } else { LAZY };
+                entry.wanted = status;
+                if patch::diff(&entry.pod, &entry.written, &entry.wanted).is_some() {
+                    let due = Instant::now() + delay;
+                    entry.due = Some(entry.due.map_or(due, |earlier| earlier.min(due)));
+                }
+            }
+            Command::Finish { pod, done } => {
+                let entry = self.pods.entry(pod.uid.clone()).or_insert_with(|| Entry {
+                    pod,
+                    written: PodStatus::default(),
+                    wanted: PodStatus::default(),
+                    due: None,
+                    in_flight: false,
+                    failures: 0,
+                    finish: Vec::new(),
+                    finishing: false,
+                });
+                entry.finish.push(done);
+                entry.finishing = true;
+                entry.due = Some(Instant::now());
+            }
+            Command::Forget(uid) => {
+                self.pods.remove(&uid);
+            }
+        }
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        if self.in_flight.len() >= MAX_IN_FLIGHT {
+            return None;
+        }
+        self.pods.values().filter(|entry| !entry.in_flight).filter_map(|entry| entry.due).min()
+    }
+
+    fn start_due(&mut self) {
+        let now = Instant::now();
+        for (uid, entry) in &mut self.pods {
+            if self.in_flight.len() >= MAX_IN_FLIGHT {
+                return;
+            }
+            if entry.in_flight || entry.due.is_none_or(|due| due > now) {
+                continue;
+            }
+            entry.due = None;
+            let body = patch::diff(&entry.pod, &entry.written, &entry.wanted);
+            if body.is_none() && !entry.finishing {
+                continue;
+            }
+            entry.in_flight = true;
+            let write = Write {
+                api: Api::namespaced(self.client.clone(), &entry.pod.namespace),
+                pod: entry.pod.clone(),
+                body,
+                status: entry.wanted.clone(),
+                delete: entry.finishing,
+            };
+            let uid = uid.clone();
+            self.in_flight.push(Box::pin(async move {
+                let outcome = match tokio::time::timeout(WRITE_LIMIT, write.run()).await {
+                    Ok(outcome) => outcome,
+                    Err(_) => Outcome::Failed,
+                };
+                (uid, outcome)
+            }));
+        }
+    }
+
+    fn complete(&mut self, uid: &PodUid, outcome: Outcome) {
+        let Some(entry) = self.pods.get_mut(uid) else { return };
+        entry.in_flight = false;
+        match outcome {
+            Outcome::Written(status) => {
+                entry.failures = 0;
+                entry.written = *status;
+                if patch::diff(&entry.pod, &entry.written, &entry.wanted).is_none() {
+                    entry.due = entry.finishing.then(Instant::now);
+                } else if entry.due.is_none() {
+                    entry.due = Some(Instant::now());
+                }
+            }
+            Outcome::Deleted | Outcome::Gone => {
+                // What is still due concerns an object that no longer exists.
+                for done in entry.finish.drain(..) {
+                    let _ = done.send(());
+                }
+                self.pods.remove(uid);
+            }
+            Outcome::Failed => {
+                let delay = RETRY_MIN.saturating_mul(1 << entry.failures.min(10)).min(RETRY_MAX);
+                entry.failures += 1;
+                entry.due = Some(Instant::now() + delay);
+            }
+        }
+    }
+}
+
+/// One PATCH, and the final DELETE where it is due.
+struct Write {
+    api: Api<Pod>,
+    pod: PodRef,
+    body: Option<serde_json::Value>,
+    status: PodStatus,
+    delete: bool,
+}
+
+impl Write {
+    async fn run(self) -> Outcome {
+        if let Some(body) = &self.body {
+            match self.api.patch_status(&self.pod.name, &PatchParams::default(), &Patch::Strategic(body)).await {
+                Ok(_) => {}
+                Err(error) => match self.judge(&error) {
+                    Outcome::Failed if self.delete && is_invalid(&error) => {}
+                    outcome => return outcome,
+                },
+            }
+        }
+        if !self.delete {
+            return Outcome::Written(Box::new(self.status));
+        }
+        let params = DeleteParams {
+            grace_period_seconds: Some(0),
+            preconditions: Some(Preconditions { uid: Some(self.pod.uid.0.clone()), resource_version: None }),
+            ..DeleteParams::default()
+        };
+        match self.api.delete(&self.pod.name, &params).await {
+            Ok(_) => Outcome::Deleted,
+            Err(error) => self.judge(&error),
+        }
+    }
+
+    fn judge(&self, error: &kube::Error) -> Outcome {
+        match error {
+            // 409: another pod has the name by now.
+            kube::Error::Api(status) if status.code == 404 || (status.code == 409 && status.message.contains("UID")) => Outcome::Gone,
+            _ => {
+                tracing::warn!(pod = %self.pod.name, namespace = %self.pod.namespace, %error, "write a pod's status");
+                Outcome::Failed
+            }
+        }
+    }
+}
+
+fn is_invalid(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 422)
+}

@@ -1,0 +1,193 @@
+//! The heart of the agent: one closed set of events, one `select!`.
+//!
+//! ```text
+//! API server --watch--> SourceEvent --+
+//! runtime --broadcast-> RuntimeEvent -+--> sync loop --Desired/wake--> pod workers
+//! workers --mpsc------> done ---------+
+//! ```
+//! Owns the desired pods and the workers. Never waits for anything but events. On start it runs the pods it has copies
+//! of; what the runtime has beyond the desired pods is removed once the API server has told them all.
+
+use std::{path::PathBuf, sync::Arc};
+
+use k8s_openapi::api::core::v1::Pod;
+use parking_lot::RwLock;
+use tokio::sync::{broadcast, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    context::NodeContext,
+    pod::PodExt,
+    pod_manager::{PodManager, checkpoint::{self, Checkpoints}},
+    pod_source::SourceEvent,
+    pod_workers::{Desired, PodWorkers},
+    runtime::{RuntimeEvent, types::PodUid},
+};
+
+/// Workers that end at once: a namespace full of pods.
+const DONE_QUEUE: usize = 128;
+
+/// Everything that the loop reacts to.
+enum SyncEvent {
+    Source(SourceEvent),
+    Runtime(RuntimeEvent),
+    /// Runtime events were lost: look at everything.
+    Lagged,
+    Done(PodUid),
+    /// The agent stops.
+    Stop,
+}
+
+/// The desired pods, for whoever wants to read them (the node's HTTPS API).
+pub(crate) type PodsView = Arc<RwLock<Vec<Arc<Pod>>>>;
+
+/// The loop and what it owns.
+pub(crate) struct SyncLoop {
+    ctx: Arc<NodeContext>,
+    manager: PodManager,
+    workers: PodWorkers,
+    checkpoints: Checkpoints,
+    pods_dir: PathBuf,
+    view: PodsView,
+    source: mpsc::Receiver<SourceEvent>,
+    runtime: broadcast::Receiver<RuntimeEvent>,
+    done: mpsc::Receiver<PodUid>,
+    shutdown: CancellationToken,
+    listed: bool,
+}
+
+impl SyncLoop {
+    pub(crate) fn new(
+        ctx: Arc<NodeContext>,
+        checkpoints: Checkpoints,
+        pods_dir: PathBuf,
+        source: mpsc::Receiver<SourceEvent>,
+        view: PodsView,
+        shutdown: CancellationToken,
+    ) -> Self {
+        let (sender, done) = mpsc::channel(DONE_QUEUE);
+        let runtime = ctx.runtime.subscribe();
+        let workers = PodWorkers::new(Arc::clone(&ctx), shutdown.clone(), sender);
+        Self { ctx, manager: PodManager::default(), workers, checkpoints, pods_dir, view, source, runtime, done, shutdown, listed: false }
+    }
+
+    /// Runs until shutdown; returns when all workers have come to rest.
+    pub(crate) async fn run(mut self) {
+        for pod in checkpoint::load(&self.pods_dir) {
+            self.apply(pod, false);
+        }
+        self.show();
+        loop {
+            let event = self.next().await;
+            match event {
+                SyncEvent::Source(event) => self.source_event(event).await,
+                SyncEvent::Runtime(event) => self.workers.wake(&event.pod_uid),
+                SyncEvent::Lagged => self.workers.wake_all(),
+                SyncEvent::Done(uid) => self.worker_done(&uid),
+                SyncEvent::Stop => break,
+            }
+        }
+        self.workers.stopped().await;
+    }
+
+    async fn next(&mut self) -> SyncEvent {
+        tokio::select! {
+            () = self.shutdown.cancelled() => SyncEvent::Stop,
+            event = self.runtime.recv() => match event {
+                Ok(event) => SyncEvent::Runtime(event),
+                Err(broadcast::error::RecvError::Lagged(_)) => SyncEvent::Lagged,
+                Err(broadcast::error::RecvError::Closed) => SyncEvent::Stop,
+            },
+            Some(event) = self.source.recv() => SyncEvent::Source(event),
+            Some(uid) = self.done.recv() => SyncEvent::Done(uid),
+        }
+    }
+
+    async fn source_event(&mut self, event: SourceEvent) {
+        match event {
+            SourceEvent::Apply(pod) => self.apply(pod, true),
+            SourceEvent::Delete(uid) => {
+                if let Some(pod) = self.manager.remove(&uid) {
+                    self.stop_gone(pod);
+                }
+            }
+            SourceEvent::Replace(pods) => {
+                let difference = self.manager.replace(pods);
+                for pod in difference.applied {
+                    self.apply(pod, true);
+                }
+                for pod in difference.gone {
+                    self.stop_gone(pod);
+                }
+                if !std::mem::replace(&mut self.listed, true) {
+                    self.adopt_orphans().await;
+                }
+            }
+        }
+        self.show();
+    }
+
+    fn apply(&mut self, pod: Arc<Pod>, save: bool) {
+        if pod.spec.is_none() {
+            return;
+        }
+        if save {
+            self.checkpoints.save(&pod);
+        }
+        self.manager.apply(Arc::clone(&pod));
+        self.workers.update(Desired { pod, gone: false });
+    }
+
+    fn stop_gone(&mut self, pod: Arc<Pod>) {
+        if self.workers.has(&pod.uid()) {
+            self.workers.update(Desired { pod, gone: true });
+        }
+    }
+
+    /// A pod that ended while its object was already replaced by a newer state needs nothing; it is gone.
+    fn worker_done(&mut self, uid: &PodUid) {
+        self.workers.remove(uid);
+        self.manager.remove(uid);
+        self.show();
+    }
+
+    /// What runs here, or left files here, without being wanted by anybody.
+    async fn adopt_orphans(&mut self) {
+        let mut orphans: Vec<Arc<Pod>> = Vec::new();
+        match tokio::join!(self.ctx.runtime.list_pod_sandboxes(), self.ctx.runtime.list_containers()) {
+            (Ok(sandboxes), Ok(containers)) => {
+                let pods = sandboxes.into_iter().map(|s| s.pod).chain(containers.into_iter().map(|c| c.pod));
+                for pod in pods.filter(|pod| !self.manager.has(&pod.uid) && !self.workers.has(&pod.uid)) {
+                    if !orphans.iter().any(|known| known.uid() == pod.uid) {
+                        orphans.push(Arc::new(bare_pod(pod.namespace, pod.name, pod.uid)));
+                    }
+                }
+            }
+            (Err(error), _) | (_, Err(error)) => tracing::warn!(%error, "look for pods that nobody wants"),
+        }
+        for uid in checkpoint::directories(&self.pods_dir) {
+            let known = self.manager.has(&uid) || self.workers.has(&uid) || orphans.iter().any(|pod| pod.uid() == uid);
+            if !known {
+                orphans.push(Arc::new(bare_pod(String::new(), String::new(), uid)));
+            }
+        }
+        for pod in orphans {
+            tracing::info!(pod = %pod.display(), "remove a pod that is no longer wanted");
+            self.workers.update(Desired { pod, gone: true });
+        }
+    }
+
+    fn show(&self) {
+        *self.view.write() = self.manager.pods().cloned().collect();
+    }
+}
+
+/// As much of a pod as the runtime remembers.
+fn bare_pod(namespace: String, name: String, uid: PodUid) -> Pod {
+    let mut pod = Pod::default();
+    pod.metadata.namespace = Some(namespace);
+    pod.metadata.name = Some(name);
+    pod.metadata.uid = Some(uid.0);
+    pod.spec = Some(k8s_openapi::api::core::v1::PodSpec::default());
+    pod
+}
