@@ -24,6 +24,8 @@ use crate::status::{Status, quote};
 
 use self::visit::{Context, Failure, ObjectSeed};
 
+pub(crate) use self::go_json::syntax_error as json_syntax_error;
+
 /// How a body is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContentType {
@@ -119,8 +121,8 @@ pub fn decode_options(body: &[u8], content: ContentType, kind: &str) -> Result<O
     }
     let expected = Gvk::new("meta.k8s.io", "v1", kind);
     let ty = known(&expected)?;
-    let parsed =
-        parse(body, content, ty, FieldValidation::Ignore).map_err(|failure| refuse(failure, body, content, &expected))?;
+    let parsed = parse(body, content, ty, FieldValidation::Ignore)
+        .map_err(|failure| refuse(failure, body, content, &expected))?;
     if !parsed.kind.is_empty() && parsed.kind != kind {
         return Err(mismatch("", &parsed.kind, &expected).unwrap_or_else(|| Status::bad_request("unknown options")));
     }
@@ -212,7 +214,10 @@ fn unrecognized_raw(why: &str, body: &[u8], expected: &Gvk) -> Status {
         Some(b'{') => format!("{}{more}", String::from_utf8_lossy(shown)),
         Some(_) => format!("{}{more}", shown.iter().map(|b| format!("{b:02x}")).collect::<String>()),
     };
-    Status::bad_request(format!("the object provided is unrecognized (must be of type {}): {why} ({summary})", expected.kind))
+    Status::bad_request(format!(
+        "the object provided is unrecognized (must be of type {}): {why} ({summary})",
+        expected.kind
+    ))
 }
 
 fn cannot_be_handled(api_version: &str, kind: &str, expected: &Gvk, why: &str) -> Status {
@@ -237,8 +242,10 @@ fn mismatch(api_version: &str, kind: &str, expected: &Gvk) -> Option<Status> {
     }
     if given.kind != expected.kind {
         let package = if expected.group.is_empty() { "core" } else { expected.group.split('.').next().unwrap_or("") };
-        let why =
-            format!("converting ({}.{}) to ({package}.{}): unknown conversion", given.version, given.kind, expected.kind);
+        let why = format!(
+            "converting ({}.{}) to ({package}.{}): unknown conversion",
+            given.version, given.kind, expected.kind
+        );
         return Some(cannot_be_handled(api_version, kind, expected, &why));
     }
     Some(Status::bad_request(format!(

@@ -79,7 +79,8 @@ fn every_kind_decodes_alike_from_its_three_encodings() {
         if table().by_gvk(&gvk).is_none() {
             unknown.push(stem.to_owned());
             // Options of core/v1 travel as query parameters, the others inside the server only.
-            let no_body = gvk.kind.ends_with("Options") || ["PodStatusResult", "RangeAllocation", "SerializedReference", ""].contains(&&*gvk.kind);
+            let no_body = gvk.kind.ends_with("Options")
+                || ["PodStatusResult", "RangeAllocation", "SerializedReference", ""].contains(&&*gvk.kind);
             assert!(!is_served || no_body, "{stem} is served, but not in the table");
             continue;
         }

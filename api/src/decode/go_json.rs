@@ -19,7 +19,7 @@ pub(super) fn type_meta(body: &[u8]) -> Option<(String, String)> {
 }
 
 /// Go's text for the first syntax error; `None` for well-formed JSON.
-pub(super) fn syntax_error(body: &[u8]) -> Option<String> {
+pub(crate) fn syntax_error(body: &[u8]) -> Option<String> {
     let mut scanner = Scanner { body, at: 0 };
     let found = scanner.value(0).and_then(|()| {
         scanner.space();

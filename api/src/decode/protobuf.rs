@@ -35,12 +35,7 @@ pub(super) fn parse(body: &[u8], ty: Type) -> Result<Parsed, Failure> {
             }
         }
     }
-    Ok(Parsed {
-        object: Value::Object(map),
-        api_version: unknown.api_version,
-        kind: unknown.kind,
-        strict: Vec::new(),
-    })
+    Ok(Parsed { object: Value::Object(map), api_version: unknown.api_version, kind: unknown.kind, strict: Vec::new() })
 }
 
 /// The envelope.
@@ -142,7 +137,13 @@ impl<'a> Reader<'a> {
 }
 
 /// Reads a message into `map`. `via` are the tags of the embedded messages that it lies in.
-fn read_message(ty: Type, via: [u16; 2], bytes: &[u8], map: &mut Map<String, Value>, depth: usize) -> Result<(), String> {
+fn read_message(
+    ty: Type,
+    via: [u16; 2],
+    bytes: &[u8],
+    map: &mut Map<String, Value>,
+    depth: usize,
+) -> Result<(), String> {
     if depth > MAX_DEPTH {
         return Err("proto: exceeded max depth".to_owned());
     }

@@ -347,8 +347,7 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
         let mut items = Vec::new();
         loop {
             self.context.path.push(Step::Index(items.len()));
-            let seed =
-                FieldSeed { context: &mut *self.context, owner: self.owner, kind: FieldKind::One(element) };
+            let seed = FieldSeed { context: &mut *self.context, owner: self.owner, kind: FieldKind::One(element) };
             let Some(item) = access.next_element_seed(seed)? else { break };
             self.context.path.pop();
             items.push(item.unwrap_or_else(|| scalar::zero(element)));
@@ -372,8 +371,7 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
                 self.context.strict("duplicate", &key);
             }
             self.context.path.push(Step::Key(key.clone().into_owned()));
-            let seed =
-                FieldSeed { context: &mut *self.context, owner: self.owner, kind: FieldKind::One(element) };
+            let seed = FieldSeed { context: &mut *self.context, owner: self.owner, kind: FieldKind::One(element) };
             let value = access.next_value_seed(seed)?;
             self.context.path.pop();
             map.insert(key.into_owned(), value.unwrap_or_else(|| scalar::zero(element)));

@@ -25,7 +25,9 @@ pub(super) fn parse(body: &[u8], ty: Type, context: &mut Context) -> Result<Valu
         let keys: Vec<String> = duplicates.iter().map(|i| last_key(&context.strict[*i])).collect();
         let lines = duplicate_lines(&String::from_utf8_lossy(body), &keys);
         context.strict.retain(|text| !text.starts_with("duplicate field"));
-        context.strict.insert(0, format!("error converting YAML to JSON: yaml: unmarshal errors:\n  {}", lines.join("\n  ")));
+        context
+            .strict
+            .insert(0, format!("error converting YAML to JSON: yaml: unmarshal errors:\n  {}", lines.join("\n  ")));
     }
     Ok(object)
 }
