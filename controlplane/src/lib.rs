@@ -6,6 +6,8 @@
 
 mod config;
 mod server;
+mod supervise;
 
 pub use config::{ServerConfig, ServerConfigError, StoreEngine};
 pub use server::{Server, ServerError};
+pub use coracle_apiserver::UserInfo;

@@ -1,9 +1,41 @@
 //! Starting and stopping the parts.
+//!
+//! Order of start: data directory (locked by the store), certificates, address, API server, then everything that
+//! speaks to it. Order of stop: the other way round, so that nobody loses the API server under its feet.
 
-use coracle_apiserver::UserInfo;
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use coracle_apiserver::{
+    ApiServer, ApiServerConfig, ApiServerError, UserInfo,
+    pki::{self, Pki, PkiError, ServerNames},
+};
+use coracle_controllers::ControllersConfig;
+use coracle_scheduler::SchedulerConfig;
+use coracle_store::{
+    Backend, StoreError,
+    compaction::{self, CompactionPolicy},
+    memory::MemoryBackend,
+    sqlite::SqliteBackend,
+};
+use ipnet::IpNet;
+use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{ServerConfig, ServerConfigError};
+use crate::{
+    config::{ServerConfig, ServerConfigError, StoreEngine},
+    supervise::supervise,
+};
+
+/// How long controllers and scheduler get to end.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest prefix of a node's podCIDR: a /24 of 254 pods, as upstream.
+const NODE_MASK_BITS: u8 = 24;
 
 /// Why a control plane could not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -12,13 +44,51 @@ pub enum ServerError {
     /// The configuration cannot work.
     #[error(transparent)]
     Config(#[from] ServerConfigError),
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    OpenStore(#[from] StoreError),
+    /// Certificates cannot be made or read.
+    #[error(transparent)]
+    OpenPki(#[from] PkiError),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {}", bind_hint(.source))]
+    Bind {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// The API server failed.
-    #[error("the API server failed")]
-    ApiServer(#[from] coracle_apiserver::ApiServerError),
+    #[error(transparent)]
+    ApiServer(#[from] ApiServerError),
+    /// A part died in a way that it cannot be started again.
+    #[error("{part} ended unexpectedly")]
+    PartDied {
+        /// Which.
+        part: &'static str,
+    },
+}
+
+fn bind_hint(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "the address is in use by another process".to_owned(),
+        io::ErrorKind::AddrNotAvailable => "this machine has no such address".to_owned(),
+        io::ErrorKind::PermissionDenied => "permission denied (ports below 1024 need root)".to_owned(),
+        _ => error.to_string(),
+    }
 }
 
 /// A running control plane.
-pub struct Server {}
+pub struct Server {
+    apiserver: Arc<ApiServer>,
+    address: SocketAddr,
+    pki: Arc<Pki>,
+    serving: JoinHandle<Result<(), ApiServerError>>,
+    parts: Vec<(&'static str, JoinHandle<()>)>,
+    shutdown: CancellationToken,
+    stop_serving: CancellationToken,
+}
 
 impl Server {
     /// Starts every part; returns once the API server answers.
@@ -27,26 +97,116 @@ impl Server {
     /// One sentence about what cannot be used: an address, a directory, a range.
     pub async fn start(config: ServerConfig, shutdown: CancellationToken) -> Result<Self, ServerError> {
         config.validate()?;
-        let _ = shutdown;
-        Ok(Self {})
+        let server_dir = config.data_dir.join("server");
+        let (backend, pki) = open(&config, server_dir).await?;
+        let listener = TcpListener::bind(config.bind)
+            .await
+            .map_err(|source| ServerError::Bind { address: config.bind, source })?;
+        let address = listener.local_addr().map_err(|source| ServerError::Bind { address: config.bind, source })?;
+        let advertise = SocketAddr::new(config.advertise, address.port());
+        let pki = Arc::new(pki);
+        let api_config = ApiServerConfig::new(Arc::clone(&pki), config.service_cidr, advertise);
+        let apiserver = ApiServer::new(api_config, Arc::clone(&backend)).await?;
+        let kubeconfig = pki.admin_kubeconfig(&format!("https://{advertise}"));
+        pki::write_private(&config.kubeconfig_out, kubeconfig.as_bytes())?;
+        let stop_serving = CancellationToken::new();
+        let serving = tokio::spawn(Arc::clone(&apiserver).serve(listener, stop_serving.clone()));
+        let mut parts = start_parts(&config, &apiserver, &pki, &shutdown);
+        let compaction = compaction::run(backend, CompactionPolicy::default(), shutdown.clone());
+        parts.push(("the store's compaction", tokio::spawn(compaction)));
+        Ok(Self { apiserver, address, pki, serving, parts, shutdown, stop_serving })
     }
 
     /// An in-process client with identity `user`.
     pub fn client(&self, user: UserInfo) -> kube::Client {
-        let _ = user;
-        unimplemented!()
+        self.apiserver.client(user)
+    }
+
+    /// Where the API server listens; with the port that was given for port 0.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The cluster's certificates.
+    pub fn pki(&self) -> &Arc<Pki> {
+        &self.pki
     }
 
     /// Whether `/readyz` answers ok.
     pub fn ready(&self) -> bool {
-        false
+        self.apiserver.ready() && !self.serving.is_finished()
     }
 
     /// Returns once every part has ended after `shutdown`, or one failed for good.
     ///
     /// # Errors
     /// What failed.
-    pub async fn stopped(self) -> Result<(), ServerError> {
+    pub async fn stopped(mut self) -> Result<(), ServerError> {
+        let early = tokio::select! {
+            () = self.shutdown.cancelled() => None,
+            ended = &mut self.serving => Some(ended),
+        };
+        self.shutdown.cancel();
+        for (part, task) in self.parts.drain(..) {
+            let abort = task.abort_handle();
+            if tokio::time::timeout(STOP_TIMEOUT, task).await.is_err() {
+                tracing::warn!(part, "did not end in time");
+                abort.abort();
+            }
+        }
+        self.stop_serving.cancel();
+        let serving = match early {
+            Some(ended) => {
+                ended.map_err(|_| ServerError::PartDied { part: "the API server" })??;
+                return Err(ServerError::PartDied { part: "the API server" });
+            }
+            None => self.serving.await,
+        };
+        serving.map_err(|_| ServerError::PartDied { part: "the API server" })??;
         Ok(())
     }
+}
+
+/// Opens the store, which locks the directory, and then the certificates. Both block.
+async fn open(config: &ServerConfig, server_dir: PathBuf) -> Result<(Arc<dyn Backend>, Pki), ServerError> {
+    let mut addresses: Vec<IpAddr> = vec![config.bind.ip(), config.advertise, config.kubernetes_service_ip()];
+    addresses.retain(|address| !address.is_unspecified());
+    let names = ServerNames { dns: config.names.clone(), addresses };
+    let engine = config.store;
+    let opened = tokio::task::spawn_blocking(move || {
+        let backend: Arc<dyn Backend> = match engine {
+            StoreEngine::Sqlite => Arc::new(SqliteBackend::open(&server_dir)?),
+            StoreEngine::Memory => Arc::new(MemoryBackend::new()),
+        };
+        let pki = Pki::open(&server_dir.join("pki"), &names)?;
+        Ok::<_, ServerError>((backend, pki))
+    });
+    opened.await.map_err(|_| ServerError::PartDied { part: "the store" })?
+}
+
+fn start_parts(
+    config: &ServerConfig,
+    apiserver: &Arc<ApiServer>,
+    pki: &Pki,
+    shutdown: &CancellationToken,
+) -> Vec<(&'static str, JoinHandle<()>)> {
+    let mut parts = Vec::new();
+    let client = apiserver.client(UserInfo::component("system:kube-scheduler"));
+    let scheduler = supervise("the scheduler", shutdown.clone(), move |stop| {
+        coracle_scheduler::run(client.clone(), SchedulerConfig::default(), stop)
+    });
+    parts.push(("the scheduler", tokio::spawn(scheduler)));
+    // Validated: IPv4.
+    if let IpNet::V4(cluster_cidr) = config.cluster_cidr {
+        let mut controllers = ControllersConfig::new(cluster_cidr, pki.ca.cert_pem.clone(), pki.ca.key_pem.clone());
+        controllers.node_mask_bits = NODE_MASK_BITS.max(cluster_cidr.prefix_len());
+        controllers.node_monitor_grace = config.node_monitor_grace;
+        controllers.eviction_timeout = config.eviction_timeout;
+        let client = apiserver.client(UserInfo::component("system:kube-controller-manager"));
+        let controllers = supervise("the controllers", shutdown.clone(), move |stop| {
+            coracle_controllers::run(client.clone(), controllers.clone(), stop)
+        });
+        parts.push(("the controllers", tokio::spawn(controllers)));
+    }
+    parts
 }

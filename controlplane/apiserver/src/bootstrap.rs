@@ -102,7 +102,7 @@ async fn ensure_object(
         return Ok(());
     }
     let target =
-        Change { namespace, name: &name, part: Part::Main, options: WriteOptions::default(), tries: None };
+        Change { namespace, name: &name, part: Part::Main, options: WriteOptions::default(), tries: None, reserve: None };
     let changed = server.store.update(resource, &target, |old| {
         let mut new = old.clone();
         for field in fields {

@@ -10,6 +10,7 @@ use serde_json::json;
 use crate::{
     body::Body,
     discovery::{self, Document},
+    openapi,
     query::Query,
     reply::{Reply, TEXT},
     server::ApiServer,
@@ -61,6 +62,7 @@ fn deeper(path: &str) -> Result<Reply, Status> {
         ["api", version] => discovery::resources("", version),
         ["apis", group] => discovery::group(group),
         ["apis", group, version] => discovery::resources(group, version),
+        ["openapi", ..] => openapi::get(path),
         _ => None,
     };
     found.map(document).ok_or_else(Status::no_such_path)

@@ -144,8 +144,8 @@ impl Pki {
             _ => file::write_pair(dir, name, authority.issue(&profile)?),
         };
         let server = ensure("server", server_profile(names))?;
-        let admin = ensure("admin", Profile::client(ADMIN_NAME, &[GROUP_MASTERS]))?;
-        let kubelet_client = ensure("kubelet-client", Profile::client(KUBELET_CLIENT_NAME, &[GROUP_MASTERS]))?;
+        let admin = ensure("admin", Profile::client(ADMIN_NAME, GROUP_MASTERS))?;
+        let kubelet_client = ensure("kubelet-client", Profile::client(KUBELET_CLIENT_NAME, GROUP_MASTERS))?;
         let key_path = dir.join("sa.key");
         let service_account_key_pem = match file::read_optional(&key_path)? {
             Some(pem) => pem,
@@ -167,8 +167,8 @@ impl Pki {
         let authority = Authority::load(&ca)?;
         Ok(Self {
             server: authority.issue(&server_profile(names))?,
-            admin: authority.issue(&Profile::client(ADMIN_NAME, &[GROUP_MASTERS]))?,
-            kubelet_client: authority.issue(&Profile::client(KUBELET_CLIENT_NAME, &[GROUP_MASTERS]))?,
+            admin: authority.issue(&Profile::client(ADMIN_NAME, GROUP_MASTERS))?,
+            kubelet_client: authority.issue(&Profile::client(KUBELET_CLIENT_NAME, GROUP_MASTERS))?,
             service_account_key_pem: issue::new_key("the service-account signer")?.serialize_pem(),
             ca,
         })
@@ -178,8 +178,8 @@ impl Pki {
     ///
     /// # Errors
     /// [`PkiError::Issue`].
-    pub fn issue_client(&self, name: &str, groups: &[&str]) -> Result<KeyPair, PkiError> {
-        Authority::load(&self.ca)?.issue(&Profile::client(name, groups))
+    pub fn issue_client(&self, name: &str, group: &str) -> Result<KeyPair, PkiError> {
+        Authority::load(&self.ca)?.issue(&Profile::client(name, group))
     }
 
     /// Lower-case hex SHA-256 of the CA certificate's DER, as it stands in a join token.

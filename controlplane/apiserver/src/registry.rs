@@ -14,8 +14,15 @@ pub mod fill;
 pub mod lifecycle;
 pub(crate) mod object_meta;
 pub(crate) mod resource;
+pub(crate) mod service_addresses;
 pub(crate) mod store;
+pub mod networking;
+pub mod node;
 pub mod podspec;
+pub mod policy;
+pub mod rbac;
+pub mod scheduling;
+pub mod storage;
 pub mod strategy;
 
 #[cfg(test)]

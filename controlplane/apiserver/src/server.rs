@@ -15,6 +15,7 @@ use std::{
 use coracle_api::status::Status;
 use coracle_store::Backend;
 use ipnet::IpNet;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -31,10 +32,11 @@ use crate::{
         store::{
             Store, WriteOptions, Written,
             delete::{DeleteOptions, Deleted},
-            update::Change,
+            update::{Change, Part},
         },
+        service_addresses::{Reservation, ServiceAddresses},
     },
-    serve,
+    serve, subresource,
     user::UserInfo,
     watch_cache::WatchCacheError,
 };
@@ -104,7 +106,10 @@ pub struct ApiServer {
     pub(crate) authorizer: Chain,
     pub(crate) tokens: TokenCache,
     pub(crate) signer: TokenSigner,
+    /// For requests to nodes.
+    pub(crate) node_tls: Arc<rustls::ClientConfig>,
     pub(crate) anonymous: Arc<UserInfo>,
+    addresses: Option<ServiceAddresses>,
     pub(crate) in_flight: Semaphore,
     pub(crate) shutdown: CancellationToken,
     bootstrapped: AtomicBool,
@@ -121,12 +126,19 @@ impl ApiServer {
             Registry::start(&backend, shutdown.clone()).await.map_err(ApiServerError::ReadStore)?;
         let registry = Arc::new(registry);
         let signer = TokenSigner::new(&config.pki.service_account_key_pem).ok_or(PkiError::Parse { what: "sa.key" })?;
+        let node_tls = subresource::node_tls_config(&config.pki)?;
+        let addresses = registry.core("services").and_then(|services| {
+            let (range, ports) = (config.service_cidr, config.node_ports.clone());
+            ServiceAddresses::new(range, ports, Arc::clone(services), Arc::clone(&cache))
+        });
         let server = Arc::new(Self {
+            addresses,
             store: Store { backend, cache },
             authorizer: Chain::new(Arc::clone(&registry)),
             registry,
             tokens: TokenCache::default(),
             signer,
+            node_tls,
             anonymous: Arc::new(UserInfo::anonymous()),
             in_flight: Semaphore::new(config.max_in_flight),
             shutdown,
@@ -162,6 +174,11 @@ impl ApiServer {
         self.store.cache.stopped().await;
     }
 
+    /// Whether `/readyz` answers ok.
+    pub fn ready(&self) -> bool {
+        self.is_bootstrapped() && !self.shutdown.is_cancelled()
+    }
+
     pub(crate) fn is_bootstrapped(&self) -> bool {
         self.bootstrapped.load(Ordering::Acquire)
     }
@@ -172,6 +189,9 @@ impl ApiServer {
             let name = coracle_api::meta::name(object);
             authz::node::check_create(node, call.resource.info.plural, object)
                 .map_err(|why| Status::forbidden(&call.resource.group_resource, name, why))?;
+        }
+        if call.resource.info.plural == "certificatesigningrequests" {
+            sign_request(call.user, &mut object["spec"]);
         }
         Ok(())
     }
@@ -184,7 +204,24 @@ impl ApiServer {
         object: Value,
         options: WriteOptions,
     ) -> Result<Written, Status> {
-        self.store.create(resource, namespace, object, options).await
+        let Some(addresses) = self.addresses_of(resource) else {
+            return self.store.create(resource, namespace, object, options).await;
+        };
+        let mut object = object;
+        self.store.prepare_new(resource, namespace, &mut object)?;
+        addresses.catch_up().await?;
+        let key = resource.key(namespace, coracle_api::meta::name(&object));
+        let reservation = addresses.fill(&key, &mut object)?;
+        let written = self.store.insert(resource, object, options).await?;
+        if !options.dry_run {
+            reservation.keep();
+        }
+        Ok(written)
+    }
+
+    /// The allocators, if this is the resource they are for.
+    fn addresses_of(&self, resource: &Resource) -> Option<&ServiceAddresses> {
+        self.addresses.as_ref().filter(|_| resource.is_core("services"))
     }
 
     /// Changes an object and what is reserved for it.
@@ -194,7 +231,25 @@ impl ApiServer {
         target: &Change<'_>,
         change: impl FnMut(&Value) -> Result<Value, Status>,
     ) -> Result<Written, Status> {
-        self.store.update(resource, target, change).await
+        let Some(addresses) = self.addresses_of(resource).filter(|_| target.part == Part::Main) else {
+            return self.store.update(resource, target, change).await;
+        };
+        addresses.catch_up().await?;
+        let key = resource.key(target.namespace, target.name);
+        let held = Mutex::new(Vec::new());
+        let reserve = |new: &mut Value, _: &Value| {
+            // What a lost race had reserved goes back first.
+            held.lock().clear();
+            let reservation = addresses.fill(&key, new)?;
+            held.lock().push(reservation);
+            Ok(())
+        };
+        let target = Change { reserve: Some(&reserve), ..*target };
+        let written = self.store.update(resource, &target, change).await?;
+        if !target.options.dry_run {
+            held.lock().drain(..).for_each(Reservation::keep);
+        }
+        Ok(written)
     }
 
     /// Deletes an object and gives back what was reserved for it.
@@ -212,6 +267,16 @@ impl ApiServer {
 impl std::fmt::Debug for ApiServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ApiServer").field("advertise", &self.config.advertise).finish_non_exhaustive()
+    }
+}
+
+/// Writes into a certificate request who made it: signers go by that.
+fn sign_request(user: &UserInfo, spec: &mut Value) {
+    spec["username"] = user.name.as_str().into();
+    spec["groups"] = user.groups.clone().into();
+    spec["uid"] = user.uid.as_str().into();
+    if let Some(spec) = spec.as_object_mut() {
+        spec.remove("extra");
     }
 }
 

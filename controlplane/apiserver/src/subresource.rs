@@ -1,7 +1,17 @@
-//! What hangs below an object: status, scale, binding, tokens, streams.
+//! What hangs below an object: status, scale, binding, tokens, streams. One a file.
 
+mod approval;
+mod binding;
+mod eviction;
+mod finalize;
+mod scale;
+mod stream;
+mod token;
+
+use bytes::Bytes;
 use coracle_api::status::Status;
-use http::{Response, request::Parts};
+use http::{Response, StatusCode, request::Parts};
+use serde_json::{Value, json};
 
 use crate::{
     body::Body,
@@ -12,23 +22,43 @@ use crate::{
     request_info::Verb,
 };
 
+pub(crate) use stream::node_tls_config;
+
 /// Serves a request below an object.
 pub(crate) async fn serve(call: &Call<'_>, parts: &Parts) -> Result<Response<Body>, Status> {
     let served = call.resource.info.subresources.iter().find(|one| one.name() == call.info.subresource);
     let Some(subresource) = served else { return Err(Status::no_such_path()) };
-    let _ = parts;
-    let reply = match subresource {
-        Subresource::Status => status(call).await,
+    let verb = call.info.verb;
+    let reply = match (subresource, verb) {
+        (Subresource::Status | Subresource::Approval, Verb::Get) => endpoints::get::get(call).await,
+        (Subresource::Status, Verb::Update) => Box::pin(endpoints::update::update(call, Part::Status)).await,
+        (Subresource::Status, Verb::Patch) => Box::pin(endpoints::patch::patch(call, Part::Status)).await,
+        (Subresource::Approval, Verb::Update | Verb::Patch) => Box::pin(approval::write(call)).await,
+        (Subresource::Scale, Verb::Get) => scale::get(call).await,
+        (Subresource::Scale, Verb::Update | Verb::Patch) => Box::pin(scale::write(call)).await,
+        (Subresource::Binding, Verb::Create) => Box::pin(binding::create(call)).await,
+        (Subresource::Eviction, Verb::Create) => Box::pin(eviction::create(call)).await,
+        (Subresource::Token, Verb::Create) => Box::pin(token::create(call)).await,
+        (Subresource::Finalize, Verb::Update) => Box::pin(finalize::update(call)).await,
+        (Subresource::Log, Verb::Get) => return Box::pin(stream::log(call)).await,
+        (Subresource::Exec | Subresource::Attach | Subresource::Portforward, Verb::Get | Verb::Create) => {
+            return Box::pin(stream::upgrade(call, parts, *subresource)).await;
+        }
+        (Subresource::Proxy, Verb::Get) if call.resource.is_core("nodes") => {
+            return Box::pin(stream::node_proxy(call, parts)).await;
+        }
         _ => Err(unsupported(call)),
     };
     reply.map(Reply::into_response)
 }
 
-async fn status(call: &Call<'_>) -> Result<Reply, Status> {
-    match call.info.verb {
-        Verb::Get => endpoints::get::get(call).await,
-        Verb::Update => Box::pin(endpoints::update::update(call, Part::Status)).await,
-        Verb::Patch => Box::pin(endpoints::patch::patch(call, Part::Status)).await,
-        _ => Err(unsupported(call)),
-    }
+/// The answer to a request that made something other than the object itself.
+fn success() -> Reply {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+    Reply::value(&status).with_status(StatusCode::CREATED)
+}
+
+/// The written object.
+fn parse(json: &Bytes) -> Result<Value, Status> {
+    serde_json::from_slice(json).map_err(Status::internal)
 }

@@ -49,7 +49,7 @@ pub(crate) async fn patch(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
     let _ = ContentType::Json;
     let mut warnings = Vec::new();
     let target =
-        Change { namespace: &call.info.namespace, name: &call.info.name, part, options, tries: Some(TRIES) };
+        Change { namespace: &call.info.namespace, name: &call.info.name, part, options, tries: Some(TRIES), reserve: None };
     let written = call
         .server
         .update(call.resource, &target, |current| {

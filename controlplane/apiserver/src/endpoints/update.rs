@@ -15,7 +15,7 @@ pub(crate) async fn update(call: &Call<'_>, part: Part) -> Result<Reply, Status>
     let decoded = call.decode(&call.resource.gvk)?;
     check_name(call, &decoded.object)?;
     let target =
-        Change { namespace: &call.info.namespace, name: &call.info.name, part, options, tries: None };
+        Change { namespace: &call.info.namespace, name: &call.info.name, part, options, tries: None, reserve: None };
     let object = decoded.object;
     let written = call.server.update(call.resource, &target, |_| Ok(object.clone())).await?;
     call.written(written, decoded.warnings)

@@ -19,19 +19,18 @@ const RENEW_DAYS: u64 = 90;
 /// What a leaf certificate says.
 pub(super) struct Profile {
     name: String,
-    groups: Vec<String>,
+    group: String,
     dns: Vec<String>,
     addresses: Vec<IpAddr>,
 }
 
 impl Profile {
-    pub(super) fn client(name: &str, groups: &[&str]) -> Self {
-        let groups = groups.iter().map(|group| (*group).to_owned()).collect();
-        Self { name: name.to_owned(), groups, dns: Vec::new(), addresses: Vec::new() }
+    pub(super) fn client(name: &str, group: &str) -> Self {
+        Self { name: name.to_owned(), group: group.to_owned(), dns: Vec::new(), addresses: Vec::new() }
     }
 
     pub(super) fn server(name: &str, dns: Vec<String>, addresses: Vec<IpAddr>) -> Self {
-        Self { name: name.to_owned(), groups: Vec::new(), dns, addresses }
+        Self { name: name.to_owned(), group: String::new(), dns, addresses }
     }
 
     fn is_server(&self) -> bool {
@@ -71,8 +70,8 @@ impl Authority {
     pub(super) fn issue(&self, profile: &Profile) -> Result<KeyPair, PkiError> {
         let fail = |source| PkiError::Issue { name: profile.name.clone(), source };
         let mut params = params(&profile.name, LEAF_DAYS);
-        for group in &profile.groups {
-            params.distinguished_name.push(DnType::OrganizationName, group.as_str());
+        if !profile.group.is_empty() {
+            params.distinguished_name.push(DnType::OrganizationName, profile.group.as_str());
         }
         // Explicit CA:FALSE also brings the subject key identifier.
         params.is_ca = IsCa::ExplicitNoCa;

@@ -33,7 +33,12 @@ pub(crate) struct Change<'a> {
     pub(crate) options: WriteOptions,
     /// Times a lost race is run again; `None` for the default. PATCH has upstream's five.
     pub(crate) tries: Option<usize>,
+    /// Runs on the new object after validation, before it is written; gets the old one too.
+    pub(crate) reserve: Option<Reserve<'a>>,
 }
+
+/// Reserves what a changed object needs, such as addresses.
+pub(crate) type Reserve<'a> = &'a (dyn Fn(&mut Value, &Value) -> Result<(), Status> + Send + Sync);
 
 impl Store {
     /// Changes an object. What `change` returns may carry `resourceVersion` and `uid` as preconditions.
@@ -68,6 +73,9 @@ impl Store {
                 Err(status) => return Err(status),
             };
             prepare(resource, target, &mut new, &current.object)?;
+            if let Some(reserve) = target.reserve {
+                reserve(&mut new, &current.object)?;
+            }
             let warnings =
                 if target.part == Part::Main { resource.strategy.warnings(&new) } else { Vec::new() };
             match self.write(resource, target, new, &current).await? {

@@ -1,0 +1,108 @@
+//! `pods/binding`: puts a pod on a node, once.
+//!
+//! Source: `pkg/registry/core/pod/storage/storage.go`, `assignPod` at v1.37.
+
+use coracle_api::{
+    meta,
+    resource::Gvk,
+    status::{FieldErrors, Status},
+};
+use serde_json::{Value, json};
+
+use super::success;
+use crate::{
+    endpoints::Call,
+    registry::store::update::{Change, Part},
+    reply::Reply,
+};
+
+/// Binds the pod.
+pub(super) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
+    let options = call.write_options()?;
+    let gvk = Gvk::new("", "v1", "Binding");
+    let binding = call.decode(&gvk)?.object;
+    let name = call.info.name.as_ref();
+    if !matches!(meta::name(&binding), own if own.is_empty() || own == name) {
+        return Err(Status::bad_request("name in URL does not match name in Binding object"));
+    }
+    check(&binding).map_err(|errors| Status::invalid(&gvk, name, errors))?;
+    let target = Change {
+        namespace: &call.info.namespace,
+        name,
+        part: Part::Internal,
+        options,
+        tries: None,
+        reserve: None,
+    };
+    let bind = |pod: &Value| {
+        let conflict = |why: String| Status::conflict(&call.resource.group_resource, name, why);
+        assign(pod, &binding).map_err(conflict)
+    };
+    call.server.update(call.resource, &target, bind).await?;
+    Ok(success())
+}
+
+fn check(binding: &Value) -> Result<(), FieldErrors> {
+    let mut errors = FieldErrors::default();
+    let kind = meta::get_str(binding, &["target", "kind"]);
+    if !matches!(kind, "" | "Node") {
+        errors.not_supported("target.kind", &json!(kind), &["Node", "<empty>"]);
+    }
+    if meta::get_str(binding, &["target", "name"]).is_empty() {
+        errors.required("target.name", "");
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+/// The pod on its node, or why it cannot go there.
+fn assign(pod: &Value, binding: &Value) -> Result<Value, String> {
+    let name = meta::name(pod);
+    if meta::is_terminating(pod) {
+        return Err(format!("pod {name} is being deleted, cannot be assigned to a host"));
+    }
+    let present = meta::get_str(pod, &["spec", "nodeName"]);
+    if !present.is_empty() {
+        return Err(format!("pod {name} is already assigned to node {present:?}"));
+    }
+    if !meta::get_array(pod, &["spec", "schedulingGates"]).is_empty() {
+        return Err(format!("pod {name} has non-empty .spec.schedulingGates"));
+    }
+    let mut bound = pod.clone();
+    for field in ["uid", "resourceVersion"] {
+        // Preconditions of the binding, if it has any.
+        match meta::text(binding, field) {
+            "" if field == "resourceVersion" => drop(meta::remove(&mut bound, &["metadata", field])),
+            "" => {}
+            wanted => meta::set_text(&mut bound, field, wanted),
+        }
+    }
+    meta::set(&mut bound, &["spec", "nodeName"], meta::get_str(binding, &["target", "name"]));
+    for (key, value) in meta::annotations(binding).into_iter().flatten() {
+        meta::set_annotation(&mut bound, key, value.as_str().unwrap_or_default());
+    }
+    let condition = json!({
+        "type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": meta::now(),
+        "observedGeneration": meta::generation(pod),
+    });
+    let conditions = meta::get_array(pod, &["status", "conditions"]);
+    let mut conditions: Vec<Value> =
+        conditions.iter().filter(|one| one["type"] != "PodScheduled").cloned().collect();
+    conditions.push(condition);
+    meta::set(&mut bound, &["status", "conditions"], conditions);
+    Ok(bound)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_bound_once() {
+        let binding = json!({"target": {"kind": "Node", "name": "n1"}});
+        let pod = json!({"metadata": {"name": "p", "resourceVersion": "3"}, "spec": {}});
+        let bound = assign(&pod, &binding).unwrap();
+        assert_eq!(bound["spec"]["nodeName"], "n1");
+        assert_eq!(bound["status"]["conditions"][0]["status"], "True");
+        assert_eq!(assign(&bound, &binding).unwrap_err(), "pod p is already assigned to node \"n1\"");
+    }
+}

@@ -1,0 +1,35 @@
+//! `namespaces/finalize`: takes finalizers of the spec away; with the last of them the namespace goes.
+
+use coracle_api::{meta, status::Status};
+use serde_json::Value;
+
+use crate::{
+    endpoints::{Call, update::check_name},
+    registry::store::update::{Change, Part},
+    reply::Reply,
+};
+
+/// Replaces `spec.finalizers`.
+pub(super) async fn update(call: &Call<'_>) -> Result<Reply, Status> {
+    let options = call.write_options()?;
+    let decoded = call.decode(&call.resource.gvk)?;
+    check_name(call, &decoded.object)?;
+    let finalizers = meta::get_array(&decoded.object, &["spec", "finalizers"]).to_vec();
+    let version = meta::resource_version(&decoded.object).to_owned();
+    let target = Change {
+        namespace: "",
+        name: &call.info.name,
+        part: Part::Internal,
+        options,
+        tries: None,
+        reserve: None,
+    };
+    let change = |old: &Value| {
+        let mut new = old.clone();
+        meta::set(&mut new, &["spec", "finalizers"], finalizers.clone());
+        meta::set_text(&mut new, "resourceVersion", version.as_str());
+        Ok(new)
+    };
+    let written = call.server.update(call.resource, &target, change).await?;
+    call.written(written, decoded.warnings)
+}

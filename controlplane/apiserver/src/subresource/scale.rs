@@ -1,0 +1,137 @@
+//! `scale`: how many replicas, in the words of autoscaling/v1.
+//!
+//! Source: `pkg/registry/apps/deployment/storage/storage.go`, `ScaleREST` at v1.37.
+
+use std::sync::Arc;
+
+use coracle_api::{
+    decode::{self, ContentType, FieldValidation},
+    meta, patch,
+    resource::Gvk,
+    schema,
+    selector::LabelSelector,
+    status::{FieldErrors, Status},
+};
+use serde_json::{Value, json};
+
+use super::parse;
+use crate::{
+    endpoints::{Call, get, patch::Format},
+    registry::store::update::{Change, Part},
+    reply::Reply,
+    request_info::Verb,
+};
+
+fn gvk() -> Gvk {
+    Gvk::new("autoscaling", "v1", "Scale")
+}
+
+/// Serves the Scale of the object.
+pub(super) async fn get(call: &Call<'_>) -> Result<Reply, Status> {
+    let entry: Arc<_> = get::entry(call).await?;
+    let object = serde_json::from_slice(entry.json()).map_err(Status::internal)?;
+    Ok(Reply::value(&scale_of(&object)))
+}
+
+/// Replaces or patches the Scale of the object.
+pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
+    let options = call.write_options()?;
+    let is_patch = call.info.verb == Verb::Patch;
+    let format = if is_patch { Some(Format::of(call)?) } else { None };
+    let sent = if is_patch { None } else { Some(call.decode(&gvk())?.object) };
+    let target = Change {
+        namespace: &call.info.namespace,
+        name: &call.info.name,
+        part: Part::Main,
+        options,
+        tries: None,
+        reserve: None,
+    };
+    let change = |old: &Value| {
+        let present = scale_of(old);
+        let wanted = match (&sent, format) {
+            (Some(sent), _) => sent.clone(),
+            (None, Some(format)) => patched(call, format, &present)?,
+            (None, None) => return Err(Status::bad_request("the body is empty")),
+        };
+        check(call, &wanted)?;
+        let mut new = old.clone();
+        meta::set(&mut new, &["spec", "replicas"], meta::get_i64(&wanted, &["spec", "replicas"]).unwrap_or(0));
+        let version = meta::resource_version(&wanted);
+        if version.is_empty() || (is_patch && version == meta::resource_version(&present)) {
+            meta::remove(&mut new, &["metadata", "resourceVersion"]);
+        } else {
+            meta::set_text(&mut new, "resourceVersion", version);
+        }
+        Ok(new)
+    };
+    let written = call.server.update(call.resource, &target, change).await?;
+    Ok(Reply::value(&scale_of(&parse(&written.json)?)).with_warnings(written.warnings))
+}
+
+fn patched(call: &Call<'_>, format: Format, scale: &Value) -> Result<Value, Status> {
+    let patched = match format {
+        Format::Json => patch::json::apply(scale, &call.body)?,
+        Format::Merge => patch::merge::apply(scale, &call.body)?,
+        Format::Strategic => {
+            let schema = schema::table().by_gvk(&gvk()).ok_or_else(Status::no_such_path)?;
+            patch::strategic::apply(schema, scale, &call.body)?
+        }
+    };
+    let body = serde_json::to_vec(&patched).map_err(Status::internal)?;
+    Ok(decode::decode(&body, ContentType::Json, &gvk(), FieldValidation::Ignore)?.object)
+}
+
+fn check(call: &Call<'_>, scale: &Value) -> Result<(), Status> {
+    let name = call.info.name.as_ref();
+    if !matches!(meta::name(scale), own if own.is_empty() || own == name) {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({}) does not match the name on the URL ({name})",
+            meta::name(scale)
+        )));
+    }
+    let replicas = meta::get_i64(scale, &["spec", "replicas"]).unwrap_or(0);
+    if replicas < 0 {
+        let mut errors = FieldErrors::default();
+        errors.invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
+        return Err(Status::invalid(&gvk(), name, errors));
+    }
+    Ok(())
+}
+
+/// The Scale that an object shows.
+fn scale_of(object: &Value) -> Value {
+    let mut metadata = json!({});
+    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = object["metadata"].get(field) {
+            metadata[field] = value.clone();
+        }
+    }
+    let mut spec = json!({});
+    if let Some(replicas) = meta::get_i64(object, &["spec", "replicas"]).filter(|replicas| *replicas != 0) {
+        spec["replicas"] = replicas.into();
+    }
+    let selector = LabelSelector::from_object(&object["spec"]["selector"]);
+    let mut status = json!({"replicas": meta::get_i64(object, &["status", "replicas"]).unwrap_or(0)});
+    if let Ok(selector) = selector {
+        status["selector"] = selector.to_string().into();
+    }
+    json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scale_shows_wanted_present_and_selector() {
+        let scale = scale_of(&json!({
+            "metadata": {"name": "d", "namespace": "x", "resourceVersion": "4", "labels": {"no": "no"}},
+            "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "nginx"}}},
+            "status": {"replicas": 2},
+        }));
+        assert_eq!(scale["spec"], json!({"replicas": 3}));
+        assert_eq!(scale["status"], json!({"replicas": 2, "selector": "app=nginx"}));
+        assert_eq!(scale["metadata"], json!({"name": "d", "namespace": "x", "resourceVersion": "4"}));
+    }
+}
