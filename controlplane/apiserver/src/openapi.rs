@@ -1,1 +1,126 @@
-//! openapi.
+//! The OpenAPI v3 documents: an index, and one document for each group and version.
+//!
+//! Made from the list of kinds and the schema table on request: clients fetch them once and keep them by their hash,
+//! so none is held here. Version 2 is not served.
+//!
+//! What kubectl reads: the group, version and kind on every operation, the query parameters and patch types of PATCH,
+//! and the schemas with their patch strategies.
+//!
+//! Source: `k8s.io/kube-openapi/pkg/handler3`, `k8s.io/apiserver/pkg/endpoints/installer.go` at v1.37.
+
+mod operations;
+mod paths;
+
+use std::sync::LazyLock;
+
+use coracle_api::resource::Gvk;
+use coracle_api::schema::{self, Type};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::discovery::{Document, group_versions};
+use crate::registry::kinds;
+use crate::registry::strategy::{ResourceInfo, Subresource};
+
+const REF_PREFIX: &str = "#/components/schemas/";
+const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
+
+/// The answer to a GET below `/openapi`; `None` is 404.
+#[must_use]
+pub fn get(path: &str) -> Option<Document> {
+    let body = match path.strip_prefix("/openapi/v3")?.trim_matches('/') {
+        "" => index().into(),
+        name => {
+            let (group, version) = split(name)?;
+            document(group, version)?.into()
+        }
+    };
+    Some(Document { body, content_type: "application/json" })
+}
+
+/// The group and version of `api/v1` or `apis/apps/v1`.
+fn split(name: &str) -> Option<(&str, &str)> {
+    match name.strip_prefix("api/") {
+        Some(version) => Some(("", version)),
+        None => name.strip_prefix("apis/")?.split_once('/'),
+    }
+}
+
+/// Where each document is, with a hash of what is in it.
+fn index() -> String {
+    // Hashes, because whole documents would stay in memory for nothing. They cost one build of each.
+    static HASHES: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
+        group_versions()
+            .into_iter()
+            .filter_map(|(group, version)| {
+                let digest = Sha256::digest(document(group, version)?.as_bytes());
+                Some((document_name(group, version), hex::encode_upper(digest)))
+            })
+            .collect()
+    });
+    let paths: Map<String, Value> = HASHES
+        .iter()
+        .map(|(name, hash)| (name.clone(), json!({"serverRelativeURL": format!("/openapi/v3/{name}?hash={hash}")})))
+        .collect();
+    json!({"paths": paths}).to_string()
+}
+
+/// `api/v1`, `apis/apps/v1`.
+fn document_name(group: &str, version: &str) -> String {
+    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
+}
+
+fn document(group: &str, version: &str) -> Option<String> {
+    let infos: Vec<&ResourceInfo> = kinds::all()
+        .iter()
+        .map(|strategy| strategy.resource())
+        .filter(|info| info.group == group && info.version == version)
+        .collect();
+    if infos.is_empty() {
+        return None;
+    }
+    let mut all_paths = Map::new();
+    for info in &infos {
+        paths::of_resource(&mut all_paths, info);
+    }
+    let document = json!({
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": "v1.37.0"},
+        "paths": all_paths,
+        "components": {
+            "schemas": schemas(&infos),
+            "securitySchemes": {"BearerToken": {
+                "type": "apiKey", "name": "authorization", "in": "header", "description": "Bearer Token authentication",
+            }},
+        },
+    });
+    Some(document.to_string())
+}
+
+/// Everything that the operations of these kinds refer to.
+fn schemas(infos: &[&ResourceInfo]) -> Map<String, Value> {
+    let table = schema::table();
+    let mut roots: Vec<Type> = ["DeleteOptions", "Status", "Patch", "APIResourceList", "WatchEvent"]
+        .iter()
+        .filter_map(|name| table.by_name(&format!("{META}{name}")))
+        .collect();
+    for info in infos {
+        for suffix in ["", "List"] {
+            roots.extend(table.by_gvk(&Gvk::new(info.group, info.version, &format!("{}{suffix}", info.kind))));
+        }
+        roots.extend(info.subresources.iter().filter_map(|sub| foreign_type(info, *sub)));
+    }
+    schema::closure(&roots)
+        .into_iter()
+        .map(|ty| (ty.name().to_owned(), schema::openapi_v3_schema(ty, REF_PREFIX)))
+        .collect()
+}
+
+/// The type that a subresource speaks, where that is not the resource's own.
+fn foreign_type(info: &ResourceInfo, sub: Subresource) -> Option<Type> {
+    let (group, version, kind) = sub.foreign_kind(info)?;
+    schema::table().by_gvk(&Gvk::new(group, version, kind))
+}
+
+#[cfg(test)]
+mod tests;

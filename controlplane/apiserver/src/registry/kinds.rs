@@ -3,7 +3,7 @@
 //! Routing, discovery, OpenAPI and the generic registry all go by this list; nothing else names kinds one by one.
 
 use super::strategy::Strategy;
-use super::{apps, certificates, coordination, core, discovery};
+use super::{apps, certificates, coordination, core, discovery, networking, node, policy, rbac, scheduling, storage};
 
 static ALL: &[&dyn Strategy] = &[
     &core::configmap::ConfigMap,
@@ -19,7 +19,16 @@ static ALL: &[&dyn Strategy] = &[
     &apps::deployment::Deployment,
     &apps::replicaset::ReplicaSet,
     &certificates::certificatesigningrequest::CertificateSigningRequest,
+    &networking::ingressclass::IngressClass,
+    &policy::poddisruptionbudget::PodDisruptionBudget,
+    &rbac::clusterrolebinding::ClusterRoleBinding,
+    &rbac::clusterrole::ClusterRole,
+    &rbac::rolebinding::RoleBinding,
+    &rbac::role::Role,
+    &storage::storageclass::StorageClass,
+    &scheduling::priorityclass::PriorityClass,
     &coordination::lease::Lease,
+    &node::runtimeclass::RuntimeClass,
     &discovery::endpointslice::EndpointSlice,
 ];
 

@@ -23,13 +23,10 @@ static INFO: ResourceInfo = ResourceInfo {
     subresources: &[
         Subresource::Attach,
         Subresource::Binding,
-        Subresource::EphemeralContainers,
         Subresource::Eviction,
         Subresource::Exec,
         Subresource::Log,
         Subresource::Portforward,
-        Subresource::Proxy,
-        Subresource::Resize,
         Subresource::Status,
     ],
     ..super::V1

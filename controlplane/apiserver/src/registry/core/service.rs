@@ -22,7 +22,7 @@ static INFO: ResourceInfo = ResourceInfo {
     singular: "service",
     short_names: &["svc"],
     categories: &["all"],
-    subresources: &[Subresource::Proxy, Subresource::Status],
+    subresources: &[Subresource::Status],
     ..super::V1
 };
 
