@@ -1,1 +1,202 @@
-//! Attaching pods through the agent's CniNetwork.
+//! Attaching pods through the agent's CniNetwork: its own network, and Debian's plugins.
+
+use std::{io::ErrorKind, path::Path};
+
+use coracle_agent::{
+    network::{
+        NetworkError, PodNetwork as _,
+        cni::{CniConfig, CniNetwork},
+    },
+    runtime::types::PortMapping,
+};
+use coracle_cni::{netlink::Netlink, veth};
+
+use crate::harness::{Lab, Node, ask, lab, note, serve, wait_for};
+
+fn published(host_port: u16) -> Vec<PortMapping> {
+    vec![PortMapping { host_port, container_port: 8080, protocol: "TCP".into(), host_ip: String::new() }]
+}
+
+fn links(node: &Node) -> Vec<String> {
+    let all = node.ns.run(|| Netlink::open().unwrap().links().unwrap()).unwrap();
+    all.into_iter().filter(|link| link.name.starts_with("veth")).map(|link| link.name).collect()
+}
+
+fn files(dir: &Path) -> usize {
+    std::fs::read_dir(dir).map_or(0, |entries| {
+        entries.flatten().filter(|e| e.file_name().to_str().is_some_and(|n| n.parse::<std::net::IpAddr>().is_ok())).count()
+    })
+}
+
+#[test]
+fn teardown_leaves_no_link_address_or_rule() {
+    let Some(lab) = lab("teardown") else { return };
+    let node = lab.node(1);
+    let network = node.ready_network();
+    let clean = node.iptables_save().lines().filter(|l| !l.starts_with('#')).count();
+    let started = std::time::Instant::now();
+    let pod = node.pod(&network, "a", published(8081));
+    note(&format!("setup with a published port: {:?}", started.elapsed()));
+    let started = std::time::Instant::now();
+    let other = node.pod(&network, "b", Vec::new());
+    note(&format!("namespace and setup: {:?}", started.elapsed()));
+    assert_eq!(links(&node).len(), 2);
+    assert_eq!(files(&lab.dir.join("n1/networks/coracle")), 2);
+    node.block_on(network.check(&other.request)).unwrap();
+    for pod in [pod, other] {
+        node.block_on(async {
+            let started = std::time::Instant::now();
+            network.teardown(&pod.request).await.unwrap();
+            note(&format!("teardown: {:?}", started.elapsed()));
+            // As the runtime does: the namespace takes its links with it.
+            coracle_netns::unpin(&pod.request.netns).unwrap();
+            network.teardown(&pod.request).await.unwrap();
+        });
+        drop(pod.ns);
+    }
+    wait_for("links are gone", || links(&node).is_empty());
+    assert_eq!(files(&lab.dir.join("n1/networks/coracle")), 0);
+    let left = node.iptables_save();
+    assert_eq!(left.lines().filter(|l| !l.starts_with('#')).count(), clean, "{left}");
+}
+
+#[test]
+fn a_published_port_leads_to_the_pod_from_outside_and_from_itself() {
+    let Some(lab) = lab("hostport") else { return };
+    let (node, outside) = (lab.node(1), lab.node(2));
+    let network = node.ready_network();
+    let pod = node.pod(&network, "a", published(8081));
+    let client = node.pod(&network, "client", Vec::new());
+    let _server = pod.serve("a");
+    assert_eq!(ask(&outside.ns, "198.18.0.1:8081").unwrap(), ("a".into(), outside.address));
+    assert_eq!(ask(&client.ns, "198.18.0.1:8081").unwrap(), ("a".into(), client.address));
+    assert_eq!(ask(&pod.ns, "198.18.0.1:8081").unwrap().0, "a");
+    assert_eq!(ask(&node.ns, "198.18.0.1:8081").unwrap().0, "a");
+    // Known to the next agent, and written again when flushed.
+    let next = node.network();
+    node.ns
+        .run(|| coracle_cni::iptables::Iptables::find().unwrap().restore("*nat\n-F CORACLE-HOSTPORTS\nCOMMIT\n").unwrap())
+        .unwrap();
+    assert_eq!(ask(&outside.ns, "198.18.0.1:8081").unwrap_err().kind(), ErrorKind::ConnectionRefused);
+    node.block_on(next.repair()).unwrap();
+    assert_eq!(ask(&outside.ns, "198.18.0.1:8081").unwrap().0, "a");
+}
+
+#[test]
+fn pods_are_masqueraded_to_strangers_only() {
+    let Some(lab) = lab("strangers") else { return };
+    let (node, stranger, peer) = (lab.node(1), lab.node(2), lab.node(3));
+    let network = node.ready_network();
+    node.block_on(network.set_node_addresses(vec![node.address.into(), peer.address.into()])).unwrap();
+    peer.ns.run(|| crate::harness::ip(&["route", "add", "10.244.1.0/24", "via", "198.18.0.1"])).unwrap();
+    let pod = node.pod(&network, "a", Vec::new());
+    let _servers = (serve(&stranger.ns, "stranger"), serve(&peer.ns, "peer"));
+    assert_eq!(ask(&pod.ns, "198.18.0.2:8080").unwrap(), ("stranger".into(), node.address));
+    assert_eq!(ask(&pod.ns, "198.18.0.3:8080").unwrap(), ("peer".into(), pod.address));
+}
+
+#[test]
+fn the_next_agent_knows_the_network_and_collects_vanished_sandboxes() {
+    let Some(lab) = lab("again") else { return };
+    let node = lab.node(1);
+    let network = node.network();
+    assert!(matches!(network.ready(), Err(NetworkError::NotReady { .. })));
+    node.block_on(network.set_pod_cidr(node.pod_cidr().parse().unwrap())).unwrap();
+    let (kept, gone) = (node.pod(&network, "a", Vec::new()), node.pod(&network, "b", published(8082)));
+    drop(network);
+    let next = node.network();
+    next.ready().unwrap();
+    assert_eq!(node.block_on(next.setup(&kept.request)).unwrap(), [std::net::IpAddr::from(kept.address)]);
+    node.block_on(next.gc(&[kept.request.sandbox_id.clone()])).unwrap();
+    assert_eq!(links(&node), [veth::host_name(&kept.request.sandbox_id.0, "eth0")]);
+    assert_eq!(files(&lab.dir.join("n1/networks/coracle")), 1);
+    assert!(!node.iptables_save().contains("8082"));
+    drop(gone);
+}
+
+/// A network of Debian's plugins on `node`, if they are installed.
+fn debian(lab: &Lab, node: &Node) -> Option<CniNetwork> {
+    let plugins = Path::new("/usr/lib/cni");
+    if !plugins.join("bridge").is_file() {
+        assert!(std::env::var_os("REQUIRE_ROOT").is_none(), "install containernetworking-plugins");
+        note("skipped: needs the package containernetworking-plugins");
+        return None;
+    }
+    let conf_dir = lab.dir.join("net.d");
+    std::fs::create_dir_all(&conf_dir).unwrap();
+    let conf = serde_json::json!({
+        "cniVersion": "1.0.0", "name": "debian", "plugins": [
+            {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true, "hairpinMode": true,
+             "ipam": {"type": "host-local", "dataDir": lab.dir.join("host-local"),
+                      "ranges": [[{"subnet": node.pod_cidr()}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+            {"type": "portmap", "capabilities": {"portMappings": true}},
+        ]
+    });
+    std::fs::write(conf_dir.join("10-debian.conflist"), conf.to_string()).unwrap();
+    std::fs::write(conf_dir.join("05-broken.conf"), "{").unwrap();
+    Some(CniNetwork::new(CniConfig {
+        conf_dir: Some(conf_dir),
+        plugin_dirs: vec![plugins.to_owned()],
+        state_dir: lab.dir.join(&node.name),
+        cluster_cidrs: Vec::new(),
+        bridge: String::new(),
+        mtu: None,
+    }))
+}
+
+#[test]
+fn debians_bridge_host_local_and_portmap_work() {
+    let Some(lab) = lab("debian") else { return };
+    let (node, outside) = (lab.node(1), lab.node(2));
+    let Some(network) = debian(&lab, &node) else { return };
+    network.ready().unwrap();
+    let started = std::time::Instant::now();
+    let a = node.pod(&network, "a", published(8081));
+    note(&format!("ADD of three executed plugins: {:?}", started.elapsed()));
+    let b = node.pod(&network, "b", Vec::new());
+    let _server = a.serve("a");
+    assert_eq!(ask(&b.ns, &format!("{}:8080", a.address)).unwrap(), ("a".into(), b.address));
+    assert_eq!(ask(&outside.ns, "198.18.0.1:8081").unwrap().0, "a");
+    // Not the other one: portmap 1.1.1 looks for IPv6 rules that an IPv4 network does not have.
+    node.block_on(network.check(&b.request)).unwrap();
+    // The same sandbox again, as after an agent's restart, gets what it has.
+    assert_eq!(node.block_on(network.setup(&a.request)).unwrap(), [std::net::IpAddr::from(a.address)]);
+    node.block_on(network.teardown(&a.request)).unwrap();
+    node.block_on(network.teardown(&a.request)).unwrap();
+    coracle_netns::unpin(&b.request.netns).unwrap();
+    drop(b.ns);
+    node.block_on(network.gc(&[])).unwrap();
+    wait_for("links are gone", || links(&node).is_empty());
+    assert_eq!(files(&lab.dir.join("host-local/debian")), 0);
+    assert!(!node.iptables_save().contains("8081"));
+}
+
+#[test]
+fn a_plugins_error_is_told_and_undone() {
+    let Some(lab) = lab("error") else { return };
+    let node = lab.node(1);
+    let Some(network) = debian(&lab, &node) else { return };
+    let full = lab.dir.join("net.d/10-debian.conflist");
+    let text = std::fs::read_to_string(&full).unwrap().replace("10.244.1.0/24", "not-a-subnet");
+    std::fs::write(&full, text).unwrap();
+    let mut pod = node.pod(&node.ready_network(), "other", Vec::new()).request;
+    pod.sandbox_id.0 = "f".repeat(64);
+    let error = node.block_on(network.setup(&pod)).unwrap_err();
+    assert!(matches!(&error, NetworkError::Plugin { plugin, command: "ADD", .. } if plugin == "bridge"), "{error}");
+    // Once the configuration is corrected, the sandbox can go.
+    let corrected = std::fs::read_to_string(&full).unwrap().replace("not-a-subnet", "10.244.1.0/24");
+    std::fs::write(&full, corrected).unwrap();
+    node.block_on(network.teardown(&pod)).unwrap();
+    assert_eq!(std::fs::read_dir(lab.dir.join("n1/results")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_missing_plugin_or_configuration_is_not_ready() {
+    let Some(lab) = lab("notready") else { return };
+    let node = lab.node(1);
+    let Some(network) = debian(&lab, &node) else { return };
+    std::fs::write(lab.dir.join("net.d/01-x.conf"), r#"{"cniVersion":"1.0.0","name":"x","type":"no-such-plugin"}"#).unwrap();
+    assert!(network.ready().unwrap_err().to_string().contains("no-such-plugin"));
+    std::fs::remove_dir_all(lab.dir.join("net.d")).unwrap();
+    assert!(network.ready().unwrap_err().to_string().contains("net.d"));
+}

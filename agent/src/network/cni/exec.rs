@@ -97,8 +97,10 @@ impl Plugins {
     }
 
     pub(super) async fn del(&self, request: &PodNetworkRequest) -> Result<(), NetworkError> {
-        let Some(cached) = self.cached(&request.sandbox_id) else { return Ok(()) };
-        self.del_cached(&request.sandbox_id, &cached).await
+        match self.cached(&request.sandbox_id) {
+            Some(cached) => self.del_cached(&request.sandbox_id, cached).await,
+            None => Ok(()),
+        }
     }
 
     pub(super) async fn check(&self, request: &PodNetworkRequest) -> Result<(), NetworkError> {
@@ -126,7 +128,7 @@ impl Plugins {
                 continue;
             }
             let Some(cached) = self.cached(&id) else { continue };
-            first = first.and(self.del_cached(&id, &cached).await);
+            first = first.and(self.del_cached(&id, cached).await);
         }
         first
     }
@@ -142,7 +144,25 @@ impl Plugins {
         Ok(previous.unwrap_or_default())
     }
 
-    async fn del_cached(&self, id: &SandboxId, cached: &Cached) -> Result<(), NetworkError> {
+    async fn del_cached(&self, id: &SandboxId, mut cached: Cached) -> Result<(), NetworkError> {
+        let mut done = self.del_all(id, &cached).await;
+        if done.is_err()
+            && cached.result.is_none()
+            && let Ok(list) = conflist::load(&self.conf_dir)
+        {
+            // ADD never succeeded with that configuration, perhaps because of it: the sandbox must not hang on it.
+            cached.list = list;
+            done = self.del_all(id, &cached).await;
+        }
+        done?;
+        let path = self.cache_dir.join(&id.0);
+        match fs::remove_file(&path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => Err(state("forget", &path, &source)),
+            _ => Ok(()),
+        }
+    }
+
+    async fn del_all(&self, id: &SandboxId, cached: &Cached) -> Result<(), NetworkError> {
         // A namespace that is gone must not stop plugins from cleaning up on the node: then none is named.
         let netns = cached.netns.exists().then_some(cached.netns.as_path());
         let mut first = Ok(());
@@ -152,12 +172,7 @@ impl Plugins {
             let done = self.run(kind, "DEL", id, &cached.pod, netns, &conf).await;
             first = first.and(done.map(drop));
         }
-        first?;
-        let path = self.cache_dir.join(&id.0);
-        match fs::remove_file(&path) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => Err(state("forget", &path, &source)),
-            _ => Ok(()),
-        }
+        first
     }
 
     async fn run(

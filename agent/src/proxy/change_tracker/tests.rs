@@ -1,0 +1,142 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn service(value: &Value) -> Service {
+    serde_json::from_value(value.clone()).unwrap()
+}
+
+fn web() -> Value {
+    json!({
+        "metadata": {"namespace": "d", "name": "web"},
+        "spec": {"clusterIP": "10.96.0.1", "ports": [
+            {"name": "http", "port": 80, "protocol": "TCP", "targetPort": "web"},
+            {"name": "dns", "port": 53, "protocol": "UDP", "nodePort": 30053}]}
+    })
+}
+
+fn slice(name: &str, endpoints: &Value) -> EndpointSlice {
+    serde_json::from_value(json!({
+        "metadata": {"namespace": "d", "name": name, "labels": {"kubernetes.io/service-name": "web"}},
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+        "endpoints": endpoints,
+    }))
+    .unwrap()
+}
+
+fn ready(address: &str) -> Value {
+    json!({"addresses": [address], "conditions": {"ready": true}, "nodeName": "here"})
+}
+
+fn complete() -> ChangeTracker {
+    let mut tracker = ChangeTracker::new("here");
+    tracker.service(Event::Init);
+    tracker.service(Event::InitDone);
+    tracker.slice(Event::Init);
+    tracker.slice(Event::InitDone);
+    assert!(tracker.is_complete());
+    tracker
+}
+
+/// The addresses behind the first port of the only change.
+fn first_port(tracker: &mut ChangeTracker) -> Vec<String> {
+    let changes = tracker.take_changes();
+    let [(_, Some(view))] = &changes[..] else { panic!("{changes:?}") };
+    view.ports[0].1.iter().map(|endpoint| endpoint.address.to_string()).collect()
+}
+
+#[test]
+fn nothing_is_complete_before_both_lists() {
+    let mut tracker = ChangeTracker::new("here");
+    tracker.service(Event::Init);
+    tracker.service(Event::InitDone);
+    assert!(!tracker.is_complete());
+}
+
+#[test]
+fn services_that_need_no_rules_are_none() {
+    let edits: [fn(&mut Value); 4] = [
+        |s| s["spec"]["clusterIP"] = "None".into(),
+        |s| s["spec"]["clusterIP"] = "".into(),
+        |s| s["spec"]["type"] = "ExternalName".into(),
+        |s| s["metadata"]["labels"] = json!({PROXY_NAME: "other"}),
+    ];
+    for edit in edits {
+        let mut object = web();
+        edit(&mut object);
+        assert_eq!(parse_service(&service(&object)), None, "{object}");
+    }
+}
+
+#[test]
+fn conditions_choose_the_endpoints() {
+    let conditions = |c: Value| json!({"addresses": ["10.0.0.9"], "conditions": c});
+    let cases = [
+        (json!([ready("10.0.0.2"), ready("10.0.0.1")]), vec!["10.0.0.1:8080", "10.0.0.2:8080"]),
+        (json!([{"addresses": ["10.0.0.1"]}]), vec!["10.0.0.1:8080"]),
+        (json!([conditions(json!({"ready": false}))]), vec![]),
+        // A terminating endpoint serves only when nobody else does.
+        (json!([conditions(json!({"ready": false, "serving": true, "terminating": true}))]), vec!["10.0.0.9:8080"]),
+        (
+            json!([ready("10.0.0.1"), conditions(json!({"ready": false, "serving": true, "terminating": true}))]),
+            vec!["10.0.0.1:8080"],
+        ),
+        (json!([conditions(json!({"ready": false, "serving": false, "terminating": true}))]), vec![]),
+    ];
+    for (endpoints, expected) in cases {
+        let mut tracker = complete();
+        tracker.service(Event::Apply(service(&web())));
+        tracker.slice(Event::Apply(slice("web-1", &endpoints)));
+        assert_eq!(first_port(&mut tracker), expected, "{endpoints}");
+    }
+}
+
+#[test]
+fn slices_of_one_service_are_joined_without_duplicates() {
+    let mut tracker = complete();
+    tracker.service(Event::Apply(service(&web())));
+    tracker.slice(Event::Apply(slice("web-1", &json!([ready("10.0.0.1")]))));
+    tracker.slice(Event::Apply(slice("web-2", &json!([ready("10.0.0.2"), ready("10.0.0.1")]))));
+    assert_eq!(first_port(&mut tracker), ["10.0.0.1:8080", "10.0.0.2:8080"]);
+    tracker.slice(Event::Delete(slice("web-2", &json!([]))));
+    assert_eq!(first_port(&mut tracker), ["10.0.0.1:8080"]);
+}
+
+#[test]
+fn internal_traffic_policy_local_keeps_to_the_node() {
+    let mut object = web();
+    object["spec"]["internalTrafficPolicy"] = "Local".into();
+    let mut elsewhere = ready("10.0.0.2");
+    elsewhere["nodeName"] = "there".into();
+    let mut tracker = complete();
+    tracker.service(Event::Apply(service(&object)));
+    tracker.slice(Event::Apply(slice("web-1", &json!([ready("10.0.0.1"), elsewhere]))));
+    assert_eq!(first_port(&mut tracker), ["10.0.0.1:8080"]);
+}
+
+#[test]
+fn an_event_without_a_change_is_none() {
+    let mut tracker = complete();
+    tracker.service(Event::Apply(service(&web())));
+    tracker.take_changes();
+    let mut again = web();
+    again["metadata"]["resourceVersion"] = "7".into();
+    again["metadata"]["labels"] = json!({"a": "b"});
+    tracker.service(Event::Apply(service(&again)));
+    assert!(!tracker.has_changes());
+}
+
+#[test]
+fn what_a_new_list_does_not_contain_is_gone() {
+    let mut tracker = complete();
+    tracker.service(Event::Apply(service(&web())));
+    tracker.slice(Event::Apply(slice("web-1", &json!([ready("10.0.0.1")]))));
+    tracker.take_changes();
+    tracker.slice(Event::Init);
+    tracker.slice(Event::InitDone);
+    assert_eq!(first_port(&mut tracker), Vec::<String>::new());
+    tracker.service(Event::Init);
+    tracker.service(Event::InitDone);
+    assert!(matches!(&tracker.take_changes()[..], [(_, None)]));
+}
