@@ -1,0 +1,305 @@
+//! One operation: its parameters, bodies and Kubernetes' extensions.
+
+use coracle_api::resource::Gvk;
+use coracle_api::schema;
+use serde_json::{Map, Value, json};
+
+use super::{META, REF_PREFIX};
+use crate::registry::strategy::{ResourceInfo, Scope, Subresource};
+
+/// Media types of patches, in upstream's order.
+const PATCH_TYPES: [&str; 4] = [
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+];
+
+/// What an operation is about.
+#[derive(Clone, Copy)]
+pub(super) struct Target<'a> {
+    pub(super) info: &'a ResourceInfo,
+    pub(super) sub: Option<Subresource>,
+    /// A namespaced resource, listed across namespaces.
+    pub(super) in_all_namespaces: bool,
+}
+
+/// What an operation does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Action {
+    List,
+    Post,
+    DeleteCollection,
+    Get,
+    Put,
+    Patch,
+    Delete,
+    ConnectGet,
+    ConnectPost,
+    ConnectPut,
+    ConnectDelete,
+}
+
+/// An action on a target.
+pub(super) struct Operation<'a> {
+    pub(super) action: Action,
+    pub(super) target: &'a Target<'a>,
+}
+
+impl Action {
+    /// The HTTP method, as a path item's member is named.
+    pub(super) fn method(self) -> &'static str {
+        match self {
+            Self::List | Self::Get | Self::ConnectGet => "get",
+            Self::Post | Self::ConnectPost => "post",
+            Self::Put | Self::ConnectPut => "put",
+            Self::Patch => "patch",
+            Self::Delete | Self::DeleteCollection | Self::ConnectDelete => "delete",
+        }
+    }
+
+    fn kubernetes_action(self) -> &'static str {
+        match self {
+            Self::List => "list",
+            Self::Post => "post",
+            Self::DeleteCollection => "deletecollection",
+            Self::Get => "get",
+            Self::Put => "put",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+            Self::ConnectGet | Self::ConnectPost | Self::ConnectPut | Self::ConnectDelete => "connect",
+        }
+    }
+
+    /// What the operation's ID begins with, and its description.
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::List => ("list", "list or watch objects of kind"),
+            Self::Post => ("create", "create a"),
+            Self::DeleteCollection => ("deleteCollection", "delete collection of"),
+            Self::Get => ("read", "read the specified"),
+            Self::Put => ("replace", "replace the specified"),
+            Self::Patch => ("patch", "partially update the specified"),
+            Self::Delete => ("delete", "delete a"),
+            Self::ConnectGet => ("connectGet", "connect GET requests to"),
+            Self::ConnectPost => ("connectPost", "connect POST requests to"),
+            Self::ConnectPut => ("connectPut", "connect PUT requests to"),
+            Self::ConnectDelete => ("connectDelete", "connect DELETE requests to"),
+        }
+    }
+}
+
+impl Target<'_> {
+    /// Group, version and kind that the operation speaks.
+    pub(super) fn kind(&self) -> (&'static str, &'static str, &'static str) {
+        self.sub
+            .and_then(|sub| sub.foreign_kind(self.info))
+            .unwrap_or((self.info.group, self.info.version, self.info.kind))
+    }
+}
+
+impl Operation<'_> {
+    pub(super) fn value(&self) -> Value {
+        let (group, version, kind) = self.target.kind();
+        let (_, words) = self.action.words();
+        let mut value = json!({
+            "tags": [self.tag()],
+            "description": format!("{words} {kind}"),
+            "operationId": self.id(),
+            "responses": self.responses(),
+            "x-kubernetes-action": self.action.kubernetes_action(),
+            "x-kubernetes-group-version-kind": {"group": group, "version": version, "kind": kind},
+        });
+        let parameters = self.parameters();
+        if !parameters.is_empty() {
+            value["parameters"] = parameters.into();
+        }
+        if let Some(body) = self.request_body() {
+            value["requestBody"] = body;
+        }
+        value
+    }
+
+    /// `apps_v1`
+    fn tag(&self) -> String {
+        let info = self.target.info;
+        let group = if info.group.is_empty() { "core" } else { info.group.split('.').next().unwrap_or_default() };
+        format!("{group}_{}", info.version)
+    }
+
+    /// `readAppsV1NamespacedDeploymentStatus`
+    fn id(&self) -> String {
+        let info = self.target.info;
+        let tag: String = self.tag().split('_').map(capitalized).collect();
+        let namespaced = match info.scope {
+            Scope::Namespaced if !self.target.in_all_namespaces => "Namespaced",
+            _ => "",
+        };
+        let sub = self.target.sub.map_or_else(String::new, |sub| capitalized(sub.name()));
+        let everywhere = if self.target.in_all_namespaces { "ForAllNamespaces" } else { "" };
+        format!("{}{tag}{namespaced}{}{sub}{everywhere}", self.action.words().0, info.kind)
+    }
+
+    fn parameters(&self) -> Vec<Value> {
+        let names: &[&str] = match self.action {
+            Action::List => &[
+                "allowWatchBookmarks",
+                "continue",
+                "fieldSelector",
+                "labelSelector",
+                "limit",
+                "resourceVersion",
+                "resourceVersionMatch",
+                "sendInitialEvents",
+                "timeoutSeconds",
+                "watch",
+            ],
+            Action::Post | Action::Put => &["dryRun", "fieldManager", "fieldValidation"],
+            Action::Patch => &["dryRun", "fieldManager", "fieldValidation", "force"],
+            Action::Delete => &["dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy"],
+            Action::DeleteCollection => &[
+                "continue",
+                "dryRun",
+                "fieldSelector",
+                "gracePeriodSeconds",
+                "labelSelector",
+                "limit",
+                "orphanDependents",
+                "propagationPolicy",
+                "resourceVersion",
+                "resourceVersionMatch",
+                "sendInitialEvents",
+                "timeoutSeconds",
+            ],
+            Action::Get if self.target.sub == Some(Subresource::Log) => &[
+                "container",
+                "follow",
+                "insecureSkipTLSVerifyBackend",
+                "limitBytes",
+                "previous",
+                "sinceSeconds",
+                "stream",
+                "tailLines",
+                "timestamps",
+            ],
+            Action::ConnectGet | Action::ConnectPost => match self.target.sub {
+                Some(Subresource::Exec) => &["command", "container", "stderr", "stdin", "stdout", "tty"],
+                Some(Subresource::Attach) => &["container", "stderr", "stdin", "stdout", "tty"],
+                Some(Subresource::Portforward) => &["ports"],
+                _ => &["path"],
+            },
+            Action::ConnectPut | Action::ConnectDelete => &["path"],
+            Action::Get => &[],
+        };
+        names.iter().map(|name| query_parameter(name)).collect()
+    }
+
+    fn request_body(&self) -> Option<Value> {
+        let (types, schema): (&[&str], _) = match self.action {
+            Action::Post | Action::Put => (&["*/*"], self.own_schema()),
+            Action::Patch => (&PATCH_TYPES, reference(&format!("{META}Patch"))),
+            Action::Delete | Action::DeleteCollection => (&["*/*"], reference(&format!("{META}DeleteOptions"))),
+            _ => return None,
+        };
+        let mut body = json!({"content": content(types, &schema)});
+        if !matches!(self.action, Action::Delete | Action::DeleteCollection) {
+            body["required"] = true.into();
+        }
+        Some(body)
+    }
+
+    fn responses(&self) -> Value {
+        let json = ["application/json"];
+        let ok = |schema: &Value| json!({"description": "OK", "content": content(&json, schema)});
+        let mut responses = json!({"401": {"description": "Unauthorized"}});
+        let status = || reference(&format!("{META}Status"));
+        match self.action {
+            Action::List => responses["200"] = ok(&self.list_schema()),
+            Action::DeleteCollection | Action::Delete => responses["200"] = ok(&status()),
+            Action::Get if self.target.sub == Some(Subresource::Log) => {
+                responses["200"] = json!({"description": "OK", "content": content(&["text/plain"], &json!({"type": "string"}))});
+            }
+            Action::Get => responses["200"] = ok(&self.own_schema()),
+            Action::Post | Action::Put | Action::Patch => {
+                responses["200"] = ok(&self.own_schema());
+                responses["201"] = json!({"description": "Created", "content": content(&json, &self.own_schema())});
+            }
+            _ => responses["200"] = json!({"description": "OK", "content": content(&["*/*"], &json!({"type": "string"}))}),
+        }
+        responses
+    }
+
+    fn own_schema(&self) -> Value {
+        let (group, version, kind) = self.target.kind();
+        schema_of(group, version, kind)
+    }
+
+    fn list_schema(&self) -> Value {
+        let info = self.target.info;
+        schema_of(info.group, info.version, &format!("{}List", info.kind))
+    }
+}
+
+fn capitalized(word: &str) -> String {
+    let mut chars = word.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+fn schema_of(group: &str, version: &str, kind: &str) -> Value {
+    match schema::table().by_gvk(&Gvk::new(group, version, kind)) {
+        Some(ty) => reference(ty.name()),
+        None => json!({"type": "object"}),
+    }
+}
+
+fn reference(name: &str) -> Value {
+    json!({"$ref": format!("{REF_PREFIX}{name}")})
+}
+
+fn content(types: &[&str], schema: &Value) -> Map<String, Value> {
+    types.iter().map(|media_type| ((*media_type).to_owned(), json!({"schema": schema}))).collect()
+}
+
+/// A query parameter of a given type.
+pub(super) fn parameter(name: &str, kind: &str, description: &str) -> Value {
+    json!({"name": name, "in": "query", "description": description, "schema": {"type": kind, "uniqueItems": true}})
+}
+
+fn query_parameter(name: &str) -> Value {
+    let (kind, description) = match name {
+        "allowWatchBookmarks" => ("boolean", "allowWatchBookmarks requests watch events with type \"BOOKMARK\"."),
+        "continue" => ("string", "The continue option should be set when retrieving more results from the server."),
+        "fieldSelector" => ("string", "A selector to restrict the list of returned objects by their fields. Defaults to everything."),
+        "labelSelector" => ("string", "A selector to restrict the list of returned objects by their labels. Defaults to everything."),
+        "limit" => ("integer", "limit is a maximum number of responses to return for a list call."),
+        "resourceVersion" => ("string", "resourceVersion sets a constraint on what resource versions a request may be served from."),
+        "resourceVersionMatch" => ("string", "resourceVersionMatch determines how resourceVersion is applied to list calls."),
+        "sendInitialEvents" => ("boolean", "`sendInitialEvents=true` may be set together with `watch=true`."),
+        "timeoutSeconds" => ("integer", "Timeout for the list/watch call."),
+        "watch" => ("boolean", "Watch for changes to the described resources and return them as a stream of add, update, and remove notifications. Specify resourceVersion."),
+        "dryRun" => ("string", "When present, indicates that modifications should not be persisted. An invalid or unrecognized dryRun directive will result in an error response and no further processing of the request. Valid values are: - All: all dry run stages will be processed"),
+        "fieldManager" => ("string", "fieldManager is a name associated with the actor or entity that is making these changes."),
+        "fieldValidation" => ("string", "fieldValidation instructs the server on how to handle objects in the request (POST/PUT/PATCH) containing unknown or duplicate fields. Valid values are Ignore, Warn and Strict."),
+        "force" => ("boolean", "Force is going to \"force\" Apply requests. It means user will re-acquire conflicting fields owned by other people. Force flag must be unset for non-apply patch requests."),
+        "gracePeriodSeconds" => ("integer", "The duration in seconds before the object should be deleted. Value must be non-negative integer. The value zero indicates delete immediately."),
+        "orphanDependents" => ("boolean", "Deprecated: please use the PropagationPolicy. Should the dependent objects be orphaned."),
+        "propagationPolicy" => ("string", "Whether and how garbage collection will be performed: 'Orphan', 'Background' or 'Foreground'."),
+        "container" => ("string", "The container. Defaults to only container if there is one container in the pod."),
+        "follow" => ("boolean", "Follow the log stream of the pod. Defaults to false."),
+        "insecureSkipTLSVerifyBackend" => ("boolean", "insecureSkipTLSVerifyBackend indicates that the apiserver should not confirm the validity of the serving certificate of the backend it is connecting to."),
+        "limitBytes" => ("integer", "If set, the number of bytes to read from the server before terminating the log output."),
+        "previous" => ("boolean", "Return previous terminated container logs. Defaults to false."),
+        "sinceSeconds" => ("integer", "A relative time in seconds before the current time from which to show logs."),
+        "stream" => ("string", "Specify which container log stream to return to the client. Acceptable values are \"All\", \"Stdout\" and \"Stderr\"."),
+        "tailLines" => ("integer", "If set, the number of lines from the end of the logs to show."),
+        "timestamps" => ("boolean", "If true, add an RFC3339 or RFC3339Nano timestamp at the beginning of every line of log output. Defaults to false."),
+        "command" => ("string", "Command is the remote command to execute. argv array. Not executed within a shell."),
+        "stderr" => ("boolean", "Redirect the standard error stream of the pod for this call."),
+        "stdin" => ("boolean", "Redirect the standard input stream of the pod for this call. Defaults to false."),
+        "stdout" => ("boolean", "Redirect the standard output stream of the pod for this call."),
+        "tty" => ("boolean", "TTY if true indicates that a tty will be allocated for the call. Defaults to false."),
+        "ports" => ("integer", "List of ports to forward. Required when using WebSockets"),
+        _ => ("string", "Path is the URL path to use for the current proxy request."),
+    };
+    parameter(name, kind, description)
+}

@@ -1,0 +1,113 @@
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use super::*;
+
+fn parse(path: &str) -> Value {
+    serde_json::from_slice(&get(path).unwrap_or_else(|| panic!("no {path}")).body).unwrap()
+}
+
+#[test]
+fn the_index_names_every_document_with_a_hash() {
+    let index = parse("/openapi/v3");
+    let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap();
+    assert!(url.starts_with("/openapi/v3/apis/apps/v1?hash="), "{url}");
+    for (group, version) in group_versions() {
+        let name = document_name(group, version);
+        assert!(index["paths"][&name].is_object(), "{name}");
+        assert!(get(&format!("/openapi/v3/{name}")).is_some(), "{name}");
+    }
+    assert!(get("/openapi/v3/apis/nosuch/v1").is_none());
+    assert!(get("/openapi/v2").is_none());
+}
+
+#[test]
+fn patch_says_what_kubectl_looks_for() {
+    let document = parse("/openapi/v3/apis/apps/v1");
+    let patch = &document["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"];
+    assert_eq!(patch["x-kubernetes-action"], "patch");
+    assert_eq!(
+        patch["x-kubernetes-group-version-kind"],
+        json!({"group": "apps", "version": "v1", "kind": "Deployment"})
+    );
+    let names: Vec<_> = patch["parameters"].as_array().unwrap().iter().map(|p| p["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["dryRun", "fieldManager", "fieldValidation", "force"]);
+    assert!(patch["requestBody"]["content"]["application/strategic-merge-patch+json"].is_object());
+    assert_eq!(patch["operationId"], "patchAppsV1NamespacedDeployment");
+}
+
+#[test]
+fn schemas_carry_kinds_and_merge_keys() {
+    let document = parse("/openapi/v3/apis/apps/v1");
+    let schemas = &document["components"]["schemas"];
+    assert_eq!(
+        schemas["io.k8s.api.apps.v1.Deployment"]["x-kubernetes-group-version-kind"],
+        json!([{"group": "apps", "version": "v1", "kind": "Deployment"}])
+    );
+    let containers = &schemas["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"];
+    assert_eq!(containers["x-kubernetes-patch-merge-key"], "name");
+    assert_eq!(containers["x-kubernetes-patch-strategy"], "merge");
+    assert!(schemas["io.k8s.api.autoscaling.v1.Scale"].is_object());
+}
+
+#[test]
+fn every_reference_has_its_schema() {
+    for (group, version) in group_versions() {
+        let text = document(group, version).unwrap();
+        let value: Value = serde_json::from_str(&text).unwrap();
+        let schemas = value["components"]["schemas"].as_object().unwrap();
+        for part in text.split(REF_PREFIX).skip(1) {
+            let name = part.split('"').next().unwrap();
+            assert!(schemas.contains_key(name), "{group}/{version} lacks {name}");
+        }
+    }
+}
+
+/// Kubernetes' own list of operations, or nothing (said aloud) where it is absent.
+fn golden_operations() -> Vec<Value> {
+    let default = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/golden");
+    let dir = std::env::var_os("CORACLE_GOLDEN").map_or(default, PathBuf::from);
+    let Ok(text) = std::fs::read_to_string(dir.join("openapi-structure.json")) else {
+        eprintln!("skipped: no golden data");
+        return Vec::new();
+    };
+    let document: Value = serde_json::from_str(&text).unwrap();
+    document["operations"].as_array().unwrap().clone()
+}
+
+fn our_operations() -> BTreeSet<[String; 4]> {
+    let mut all = BTreeSet::new();
+    for (group, version) in group_versions() {
+        let document: Value = serde_json::from_str(&document(group, version).unwrap()).unwrap();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap().iter().filter(|(method, _)| *method != "parameters") {
+                let action = operation["x-kubernetes-action"].as_str().unwrap().to_owned();
+                let kind = operation["x-kubernetes-group-version-kind"]["kind"].as_str().unwrap().to_owned();
+                all.insert([path.clone(), method.clone(), action, kind]);
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn operations_are_kubernetes_own() {
+    let golden = golden_operations();
+    if golden.is_empty() {
+        return;
+    }
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let known: BTreeSet<[String; 4]> = golden
+        .iter()
+        .map(|op| [text(&op["path"]), text(&op["method"]), text(&op["action"]), text(&op["gvk"]["kind"])])
+        .collect();
+    let ours = our_operations();
+    let wrong: Vec<_> = ours.difference(&known).collect();
+    assert!(wrong.is_empty(), "not in Kubernetes: {wrong:#?}");
+    // Every operation of a path that is served, but for the old watch paths and the proxies' rarer methods.
+    let paths: BTreeSet<_> = ours.iter().map(|op| &op[0]).collect();
+    let missing: Vec<_> =
+        known.difference(&ours).filter(|op| paths.contains(&op[0]) && op[2] != "connect").collect();
+    assert!(missing.is_empty(), "missing: {missing:#?}");
+    eprintln!("{} operations compared", ours.len());
+}
