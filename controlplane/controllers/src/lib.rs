@@ -18,6 +18,8 @@
 //! | `node_ipam` | a `podCIDR` for each Node |
 //! | `node_lifecycle`, `taint_eviction`, `pod_gc` | silent nodes, their taints, and the pods on them |
 //! | `namespace_content` | the default ServiceAccount and the root CA of each namespace |
+//! | `namespace` | the end of a namespace |
+//! | `garbage_collector`, `served_kinds` | objects whose owners are gone, over all kinds that discovery shows |
 //! | `certificate_signing` | node certificates |
 //! | `token_cleaner` | expired bootstrap tokens |
 
@@ -33,8 +35,10 @@ mod endpoints;
 mod endpointslice;
 mod event_recorder;
 mod expectations;
+mod garbage_collector;
 mod informer;
 mod manager;
+mod namespace;
 mod namespace_content;
 mod node_ipam;
 mod node_lifecycle;
@@ -42,6 +46,7 @@ mod owner;
 mod pod_gc;
 mod pod_state;
 mod replicaset;
+mod served_kinds;
 mod service_endpoints;
 mod taint_eviction;
 mod token_cleaner;

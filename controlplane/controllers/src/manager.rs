@@ -23,13 +23,16 @@ use crate::deployment::DeploymentController;
 use crate::endpoints::EndpointsController;
 use crate::endpointslice::EndpointSliceController;
 use crate::event_recorder;
+use crate::garbage_collector::GarbageCollector;
 use crate::informer::Informer;
+use crate::namespace::NamespaceController;
 use crate::namespace_content::{self, NamespaceContentController};
 use crate::node_ipam::NodeIpamController;
 use crate::node_lifecycle::{self, NodeLifecycleController};
 use crate::pod_gc::PodGcController;
 use crate::pod_state;
 use crate::replicaset::ReplicaSetController;
+use crate::served_kinds::ServedKinds;
 use crate::service_endpoints::ServiceTrigger;
 use crate::taint_eviction::TaintEvictionController;
 use crate::token_cleaner::{self, TokenCleaner};
@@ -178,6 +181,21 @@ impl Informers {
     }
 }
 
+/// The collector, fed by every informer that sees all objects of its kind.
+fn collector(context: &Context, kinds: &Arc<ServedKinds>, i: &mut Informers) -> Arc<GarbageCollector> {
+    let collector = GarbageCollector::new(context, kinds.clone());
+    collector.feed(&mut i.pods);
+    collector.feed(&mut i.replica_sets);
+    collector.feed(&mut i.deployments);
+    collector.feed(&mut i.services);
+    collector.feed(&mut i.endpoint_slices);
+    collector.feed(&mut i.endpoints);
+    collector.feed(&mut i.nodes);
+    collector.feed(&mut i.namespaces);
+    collector.feed(&mut i.requests);
+    collector
+}
+
 fn start(context: &Context, authority: Authority, tasks: &mut Tasks) {
     let mut i = Informers::new(&context.client);
     let (pods, nodes, services) = (i.pods.synced(), i.nodes.synced(), i.services.synced());
@@ -187,7 +205,7 @@ fn start(context: &Context, authority: Authority, tasks: &mut Tasks) {
     tasks.spawn(vec![pods.clone(), replica_sets.clone()], move |shutdown| replicaset.run(shutdown));
 
     let deployment = DeploymentController::new(context, &mut i.deployments, &mut i.replica_sets, &mut i.pods);
-    tasks.spawn(vec![pods.clone(), replica_sets, i.deployments.synced()], move |shutdown| deployment.run(shutdown));
+    tasks.spawn(vec![pods.clone(), replica_sets.clone(), i.deployments.synced()], move |shutdown| deployment.run(shutdown));
 
     let lifecycle = NodeLifecycleController::new(context, &mut i.nodes, &i.leases, &mut i.pods);
     let needs = vec![pods.clone(), nodes.clone(), i.leases.synced()];
@@ -202,10 +220,17 @@ fn start(context: &Context, authority: Authority, tasks: &mut Tasks) {
     ServiceTrigger::install(vec![slices.queue(), endpoints.queue()], &mut i.services, &mut i.pods);
     let needs = vec![pods.clone(), services.clone(), nodes.clone(), i.endpoint_slices.synced()];
     tasks.spawn(needs, move |shutdown| slices.run(shutdown));
-    tasks.spawn(vec![pods, services, i.endpoints.synced()], move |shutdown| endpoints.run(shutdown));
+    tasks.spawn(vec![pods.clone(), services, i.endpoints.synced()], move |shutdown| endpoints.run(shutdown));
 
     let ipam = NodeIpamController::new(context, &mut i.nodes);
     tasks.spawn(vec![nodes.clone()], move |shutdown| ipam.run(shutdown));
+
+    let kinds = Arc::new(ServedKinds::new(context.client.clone()));
+    let collector = collector(context, &kinds, &mut i);
+    let needs = vec![pods.clone(), replica_sets.clone(), i.deployments.synced()];
+    tasks.spawn(needs, move |shutdown| collector.run(shutdown));
+    let namespace = NamespaceController::new(context, kinds, &mut i.namespaces, &mut i.pods);
+    tasks.spawn(vec![namespaces.clone()], move |shutdown| namespace.run(shutdown));
 
     let content = NamespaceContentController::new(context, &mut i.namespaces, &mut i.accounts, &mut i.root_cas);
     let needs = vec![namespaces, i.accounts.synced(), i.root_cas.synced()];

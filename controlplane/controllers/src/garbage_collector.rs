@@ -1,0 +1,331 @@
+//! Deletes objects whose owners are gone, and carries out the deletion policies Foreground and Orphan.
+//!
+//! The graph is fed by the shared informers and, for all other kinds, by watches of metadata alone. It says where to
+//! look; what is done depends on what the server says at that moment. Events are not collected: they expire.
+//!
+//! Source: `pkg/controller/garbagecollector/garbagecollector.go` at v1.37.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{DeleteParams, DynamicObject, ObjectMeta, PartialObjectMeta, Patch, PatchParams, Preconditions};
+use kube::{Api, Client, Resource};
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::cache::Change;
+use crate::context::{Context, is_conflict, is_not_found};
+use crate::controller::{self, CallContext, Outcome, ReconcileError};
+use crate::informer::Informer;
+use crate::served_kinds::{ServedKind, ServedKinds};
+use crate::work_queue::WorkQueue;
+
+mod graph;
+mod monitor;
+#[cfg(test)]
+mod tests;
+
+use graph::{FOREGROUND, Graph, ORPHAN, Place, Snapshot, Uid, Work};
+
+/// Objects worked on at once.
+const WORKERS: usize = 8;
+/// When to look again for an object that was named but not seen yet.
+const UNSEEN_RETRY: Duration = Duration::from_millis(500);
+
+/// The collector.
+pub(crate) struct GarbageCollector {
+    client: Client,
+    kinds: Arc<ServedKinds>,
+    discovery_period: Duration,
+    graph: Mutex<Graph>,
+    deletes: Arc<WorkQueue<Uid>>,
+    orphans: Arc<WorkQueue<Uid>>,
+    /// Kinds that informers feed.
+    fed: Mutex<HashSet<(String, String)>>,
+}
+
+impl GarbageCollector {
+    pub(crate) fn new(context: &Context, kinds: Arc<ServedKinds>) -> Arc<Self> {
+        Arc::new(Self {
+            client: context.client.clone(),
+            kinds,
+            discovery_period: context.config.discovery_period,
+            graph: Mutex::default(),
+            deletes: Arc::new(WorkQueue::new()),
+            orphans: Arc::new(WorkQueue::new()),
+            fed: Mutex::default(),
+        })
+    }
+
+    /// Takes the metadata of a kind from its informer, which has to show every object of the kind.
+    pub(crate) fn feed<K>(self: &Arc<Self>, informer: &mut Informer<K>)
+    where
+        K: Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
+    {
+        let (group, kind) = (K::group(&()).into_owned(), K::kind(&()).into_owned());
+        self.fed.lock().insert((group.clone(), kind.clone()));
+        let this = self.clone();
+        informer.on_change(move |change| {
+            let meta = change.latest().meta();
+            match change {
+                Change::Deleted(_) => this.removed(meta.uid.as_deref().unwrap_or_default()),
+                Change::Added(_) | Change::Updated { .. } => this.observed(&group, &kind, meta),
+            }
+        });
+    }
+
+    /// Collects until `shutdown`.
+    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
+        let this = self.clone();
+        let delete = controller::run("garbage-collector", self.deletes.clone(), WORKERS, shutdown.clone(), move |uid| {
+            let this = this.clone();
+            async move { this.attempt_delete(uid).await }
+        });
+        let this = self.clone();
+        let orphan = controller::run("garbage-collector-orphan", self.orphans.clone(), 2, shutdown.clone(), move |uid| {
+            let this = this.clone();
+            async move { this.attempt_orphan(uid).await }
+        });
+        tokio::join!(delete, orphan, monitor::run(self.clone(), shutdown));
+    }
+
+    fn observed(&self, group: &str, kind: &str, meta: &ObjectMeta) {
+        let mut graph = self.graph.lock();
+        let place = Place {
+            kind: graph.kind(group, kind),
+            namespace: meta.namespace.as_deref().unwrap_or_default().into(),
+            name: meta.name.as_deref().unwrap_or_default().into(),
+        };
+        let work = graph.observe(place, meta);
+        drop(graph);
+        self.enqueue(work);
+    }
+
+    fn removed(&self, uid: &str) {
+        let work = self.graph.lock().remove(uid);
+        self.enqueue(work);
+    }
+
+    fn enqueue(&self, work: Vec<Work>) {
+        for item in work {
+            match item {
+                Work::Delete(uid) => self.deletes.add(uid),
+                Work::Orphan(uid) => self.orphans.add(uid),
+            }
+        }
+    }
+
+    async fn attempt_delete(&self, uid: Uid) -> Outcome {
+        let Some(node) = self.graph.lock().snapshot(&uid) else { return Ok(None) };
+        if node.deleting && !node.deleting_dependents {
+            return Ok(None);
+        }
+        let served = self.served(&node.place)?;
+        let api = self.api(&served, &node.place.namespace);
+        let live = api.get_metadata_opt(&node.place.name).await.during("get object")?;
+        let Some(live) = live.filter(|live| live.metadata.uid.as_deref() == Some(&*uid)) else {
+            self.removed(&uid);
+            return Ok(None);
+        };
+        if node.is_virtual {
+            // It exists: its own event will come, and with it the end of being virtual.
+            return Ok(Some(UNSEEN_RETRY));
+        }
+        if node.deleting_dependents {
+            return self.finish_foreground(&api, &node, &live.metadata).await;
+        }
+        let references = live.metadata.owner_references.clone().unwrap_or_default();
+        if references.is_empty() || live.metadata.deletion_timestamp.is_some() {
+            return Ok(None);
+        }
+        let mut verdicts = Vec::with_capacity(references.len());
+        for reference in &references {
+            verdicts.push(self.judge(reference, &node.place.namespace).await?);
+        }
+        self.settle(&api, &node, &live.metadata, &references, &verdicts).await
+    }
+
+    /// Acts on what its owners' states mean for an object.
+    async fn settle(
+        &self,
+        api: &Api<DynamicObject>,
+        node: &Snapshot,
+        live: &ObjectMeta,
+        references: &[OwnerReference],
+        verdicts: &[Verdict],
+    ) -> Outcome {
+        let any = |wanted: Verdict| verdicts.contains(&wanted);
+        if any(Verdict::Solid) {
+            if !any(Verdict::Absent) && !any(Verdict::Waiting) {
+                return Ok(None);
+            }
+            // Somebody still needs it: only the other references go.
+            let kept: Vec<&OwnerReference> = references
+                .iter()
+                .zip(verdicts)
+                .filter(|(_, verdict)| **verdict == Verdict::Solid)
+                .map(|(reference, _)| reference)
+                .collect();
+            let patch = json!({"metadata": {
+                "uid": live.uid, "resourceVersion": live.resource_version, "ownerReferences": kept,
+            }});
+            return done(api.patch_metadata(&node.place.name, &PatchParams::default(), &Patch::Merge(patch)).await, "release");
+        }
+        let has = |finalizer: &str| live.finalizers.iter().flatten().any(|present| present == finalizer);
+        let params = if any(Verdict::Waiting) && !node.dependents.is_empty() {
+            if self.is_cycle(node) {
+                self.unblock(api, node, live, references).await?;
+            }
+            DeleteParams::foreground()
+        } else if has(ORPHAN) {
+            DeleteParams::orphan()
+        } else if has(FOREGROUND) {
+            DeleteParams::foreground()
+        } else {
+            DeleteParams::background()
+        };
+        let same = Preconditions { uid: live.uid.clone(), resource_version: None };
+        done(api.delete(&node.place.name, &params.preconditions(same)).await, "delete dependent")
+    }
+
+    /// Whether one of its own dependents is in a foreground deletion already.
+    fn is_cycle(&self, node: &Snapshot) -> bool {
+        let graph = self.graph.lock();
+        node.dependents.iter().any(|uid| graph.snapshot(uid).is_some_and(|dependent| dependent.deleting_dependents))
+    }
+
+    /// Breaks a circle: this object keeps no owner waiting any more.
+    async fn unblock(
+        &self,
+        api: &Api<DynamicObject>,
+        node: &Snapshot,
+        live: &ObjectMeta,
+        references: &[OwnerReference],
+    ) -> Result<(), ReconcileError> {
+        let freed: Vec<OwnerReference> =
+            references.iter().map(|reference| OwnerReference { block_owner_deletion: Some(false), ..reference.clone() }).collect();
+        let patch = json!({"metadata": {"uid": live.uid, "ownerReferences": freed}});
+        let patched = api.patch_metadata(&node.place.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        done(patched, "unblock owners").map(drop)
+    }
+
+    /// Ends a foreground deletion, or sees that what it waits for goes.
+    async fn finish_foreground(&self, api: &Api<DynamicObject>, node: &Snapshot, live: &ObjectMeta) -> Outcome {
+        if node.blocking.is_empty() {
+            return self.remove_finalizer(api, node, live, FOREGROUND).await;
+        }
+        for (dependent, in_foreground) in &node.blocking {
+            if !in_foreground {
+                self.deletes.add(dependent.clone());
+            }
+        }
+        Ok(None)
+    }
+
+    async fn remove_finalizer(
+        &self,
+        api: &Api<DynamicObject>,
+        node: &Snapshot,
+        live: &ObjectMeta,
+        finalizer: &str,
+    ) -> Outcome {
+        let present = live.finalizers.as_deref().unwrap_or_default();
+        if !present.iter().any(|other| other == finalizer) {
+            return Ok(None);
+        }
+        let kept: Vec<&String> = present.iter().filter(|other| *other != finalizer).collect();
+        let patch = json!({"metadata": {"uid": live.uid, "resourceVersion": live.resource_version, "finalizers": kept}});
+        let patched = api.patch_metadata(&node.place.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        match patched {
+            Err(error) if is_conflict(&error) => Err(error).during("remove finalizer"),
+            other => done(other, "remove finalizer"),
+        }
+    }
+
+    async fn attempt_orphan(&self, uid: Uid) -> Outcome {
+        let Some(node) = self.graph.lock().snapshot(&uid) else { return Ok(None) };
+        for dependent in &node.dependents {
+            self.release(dependent, &uid).await?;
+        }
+        let served = self.served(&node.place)?;
+        let api = self.api(&served, &node.place.namespace);
+        let live = api.get_metadata_opt(&node.place.name).await.during("get object")?;
+        match live.filter(|live| live.metadata.uid.as_deref() == Some(&*uid)) {
+            Some(live) => self.remove_finalizer(&api, &node, &live.metadata, ORPHAN).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Removes one owner from a dependent.
+    async fn release(&self, dependent: &Uid, owner: &Uid) -> Result<(), ReconcileError> {
+        let Some(node) = self.graph.lock().snapshot(dependent) else { return Ok(()) };
+        let served = self.served(&node.place)?;
+        let api = self.api(&served, &node.place.namespace);
+        let live = api.get_metadata_opt(&node.place.name).await.during("get dependent")?;
+        let Some(live) = live.filter(|live| live.metadata.uid.as_deref() == Some(&**dependent)) else { return Ok(()) };
+        let patch = crate::owner::release_patch(&live.metadata, owner);
+        let patched = api.patch_metadata(&node.place.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        done(patched, "orphan dependent").map(drop)
+    }
+
+    /// Asks the server what became of an owner.
+    async fn judge(&self, reference: &OwnerReference, namespace: &str) -> Result<Verdict, ReconcileError> {
+        let group = reference.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+        let Some(served) = self.kinds.get(group, &reference.kind) else {
+            return Err(ReconcileError::NotYet(format!("owner kind {}/{} is not served", reference.api_version, reference.kind)));
+        };
+        if served.namespaced && namespace.is_empty() {
+            // A cluster-wide object cannot be owned from within a namespace; upstream leaves it alone as well.
+            warn!(owner = %reference.name, kind = %reference.kind, "a cluster-wide object names an owner that has a namespace");
+            return Ok(Verdict::Solid);
+        }
+        let live = self.api(&served, namespace).get_metadata_opt(&reference.name).await.during("get owner")?;
+        let Some(live) = live.filter(|live| live.metadata.uid.as_deref() == Some(&reference.uid)) else {
+            return Ok(Verdict::Absent);
+        };
+        let waits = live.metadata.deletion_timestamp.is_some()
+            && live.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FOREGROUND);
+        Ok(if waits { Verdict::Waiting } else { Verdict::Solid })
+    }
+
+    fn served(&self, place: &Place) -> Result<Arc<ServedKind>, ReconcileError> {
+        let (group, kind) = place.kind.as_ref();
+        self.kinds.get(group, kind).ok_or_else(|| ReconcileError::NotYet(format!("kind {kind} of group {group:?} is not served")))
+    }
+
+    fn api(&self, served: &ServedKind, namespace: &str) -> Api<DynamicObject> {
+        if served.namespaced {
+            Api::namespaced_with(self.client.clone(), namespace, &served.resource)
+        } else {
+            Api::all_with(self.client.clone(), &served.resource)
+        }
+    }
+}
+
+/// The state of an owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// Exists.
+    Solid,
+    /// Does not, or is another object of that name.
+    Absent,
+    /// Is being deleted and waits for this object.
+    Waiting,
+}
+
+/// An object that is gone, or is another by now, needs nothing.
+fn done<T>(result: kube::Result<T>, call: &'static str) -> Outcome {
+    match result {
+        Err(error) if is_not_found(&error) => Ok(None),
+        other => other.map(|_| None).during(call),
+    }
+}
+
+/// What a monitor watches.
+type MetaApi = Api<PartialObjectMeta<DynamicObject>>;
+/// The uids that a monitor has shown, so that a new list shows what went meanwhile.
+type Known = HashSet<Uid>;

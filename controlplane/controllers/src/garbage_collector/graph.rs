@@ -1,0 +1,203 @@
+//! Who owns whom, over all kinds, and what a change of that calls for. Pure.
+//!
+//! An owner that is named but was never seen stands in the graph as a virtual node until the server is asked.
+//!
+//! Source: `pkg/controller/garbagecollector/{graph,graph_builder}.go` at v1.37.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::ObjectMeta;
+
+pub(super) const FOREGROUND: &str = "foregroundDeletion";
+pub(super) const ORPHAN: &str = "orphan";
+
+/// The uid of an object.
+pub(super) type Uid = Arc<str>;
+
+/// Where an object is found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    /// API group and kind; shared by all objects of the kind.
+    pub(super) kind: Arc<(String, String)>,
+    /// Empty for cluster-wide kinds.
+    pub(super) namespace: Box<str>,
+    pub(super) name: Box<str>,
+}
+
+/// What has to be looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Work {
+    /// Is it still owned? Or does it wait for its dependents to go?
+    Delete(Uid),
+    /// Its dependents are to be let go.
+    Orphan(Uid),
+}
+
+#[derive(Debug, Clone)]
+struct Owner {
+    uid: Uid,
+    blocks: bool,
+}
+
+#[derive(Debug)]
+struct Node {
+    place: Place,
+    owners: Vec<Owner>,
+    dependents: HashSet<Uid>,
+    /// Has a deletion timestamp.
+    deleting: bool,
+    /// Is deleted once its blocking dependents are gone.
+    deleting_dependents: bool,
+    /// Is deleted once its dependents are let go.
+    orphaning: bool,
+    /// Known from references alone.
+    is_virtual: bool,
+}
+
+/// A copy of what a worker needs to know about an object.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    pub(super) place: Place,
+    pub(super) deleting: bool,
+    pub(super) deleting_dependents: bool,
+    pub(super) is_virtual: bool,
+    pub(super) dependents: Vec<Uid>,
+    /// Dependents that keep a foreground deletion waiting, and whether each is in one itself.
+    pub(super) blocking: Vec<(Uid, bool)>,
+}
+
+/// The graph.
+#[derive(Debug, Default)]
+pub(super) struct Graph {
+    nodes: HashMap<Uid, Node>,
+    kinds: HashSet<Arc<(String, String)>>,
+}
+
+impl Graph {
+    /// One shared value a kind.
+    pub(super) fn kind(&mut self, group: &str, kind: &str) -> Arc<(String, String)> {
+        let key = (group.to_owned(), kind.to_owned());
+        if let Some(known) = self.kinds.get(&key) {
+            return known.clone();
+        }
+        let shared = Arc::new(key);
+        self.kinds.insert(shared.clone());
+        shared
+    }
+
+    /// Takes in an object as it is now.
+    pub(super) fn observe(&mut self, place: Place, meta: &ObjectMeta) -> Vec<Work> {
+        let Some(uid) = meta.uid.as_deref().map(Uid::from) else { return Vec::new() };
+        let has = |finalizer: &str| meta.finalizers.iter().flatten().any(|present| present == finalizer);
+        let deleting = meta.deletion_timestamp.is_some();
+        let (foreground, orphaning) = (deleting && has(FOREGROUND), deleting && has(ORPHAN));
+        let references = meta.owner_references.as_deref().unwrap_or_default();
+
+        let mut work = self.link(&uid, &place, references);
+        let node = self.nodes.entry(uid.clone()).or_insert_with(|| Node::unseen(place.clone()));
+        node.place = place;
+        node.is_virtual = false;
+        node.deleting = deleting;
+        if orphaning && !node.orphaning {
+            work.push(Work::Orphan(uid.clone()));
+        }
+        if foreground && !node.deleting_dependents {
+            work.extend(node.dependents.iter().cloned().map(Work::Delete));
+            work.push(Work::Delete(uid.clone()));
+        }
+        node.orphaning = orphaning;
+        node.deleting_dependents = foreground;
+        work
+    }
+
+    /// Renews the edges from an object to its owners.
+    fn link(&mut self, uid: &Uid, place: &Place, references: &[OwnerReference]) -> Vec<Work> {
+        let mut work = Vec::new();
+        let before = self.nodes.get_mut(uid).map(|node| std::mem::take(&mut node.owners)).unwrap_or_default();
+        let mut owners = Vec::with_capacity(references.len());
+        for reference in references {
+            let owner_uid: Uid = reference.uid.as_str().into();
+            owners.push(Owner { uid: owner_uid.clone(), blocks: reference.block_owner_deletion == Some(true) });
+            if !self.nodes.contains_key(&owner_uid) {
+                let (group, _) = reference.api_version.rsplit_once('/').unwrap_or(("", ""));
+                let kind = self.kind(group, &reference.kind);
+                // The namespace is a guess: a cluster-wide owner is found without it.
+                let at = Place { kind, namespace: place.namespace.clone(), name: reference.name.as_str().into() };
+                self.nodes.insert(owner_uid.clone(), Node::unseen(at));
+                work.push(Work::Delete(owner_uid.clone()));
+            }
+            let Some(owner) = self.nodes.get_mut(&owner_uid) else { continue };
+            let new = owner.dependents.insert(uid.clone());
+            if new && owner.deleting_dependents {
+                work.push(Work::Delete(uid.clone()));
+            }
+        }
+        for former in before {
+            let now = owners.iter().find(|owner| owner.uid == former.uid);
+            if now.is_none()
+                && let Some(owner) = self.nodes.get_mut(&former.uid)
+            {
+                owner.dependents.remove(uid);
+            }
+            // An owner that waits for its dependents may wait for one less.
+            let no_longer_blocks = former.blocks && now.is_none_or(|owner| !owner.blocks);
+            if no_longer_blocks && self.nodes.get(&former.uid).is_some_and(|owner| owner.deleting_dependents) {
+                work.push(Work::Delete(former.uid.clone()));
+            }
+        }
+        if !owners.is_empty() || self.nodes.contains_key(uid) {
+            self.nodes.entry(uid.clone()).or_insert_with(|| Node::unseen(place.clone())).owners = owners;
+        }
+        work
+    }
+
+    /// Takes in that an object is gone.
+    pub(super) fn remove(&mut self, uid: &str) -> Vec<Work> {
+        let Some((uid, node)) = self.nodes.remove_entry(uid) else { return Vec::new() };
+        let mut work: Vec<Work> = node.dependents.iter().cloned().map(Work::Delete).collect();
+        for owner in node.owners {
+            let Some(owner_node) = self.nodes.get_mut(&owner.uid) else { continue };
+            owner_node.dependents.remove(&uid);
+            if owner_node.deleting_dependents {
+                work.push(Work::Delete(owner.uid));
+            } else if owner_node.is_virtual && owner_node.dependents.is_empty() {
+                self.nodes.remove(&owner.uid);
+            }
+        }
+        work
+    }
+
+    /// What is known about an object.
+    pub(super) fn snapshot(&self, uid: &str) -> Option<Snapshot> {
+        let (key, node) = self.nodes.get_key_value(uid)?;
+        let blocks = |dependent: &Node| dependent.owners.iter().any(|owner| owner.uid == *key && owner.blocks);
+        let blocking = node.dependents.iter().filter_map(|dependent| {
+            let there = self.nodes.get(dependent)?;
+            blocks(there).then(|| (dependent.clone(), there.deleting_dependents))
+        });
+        Some(Snapshot {
+            place: node.place.clone(),
+            deleting: node.deleting,
+            deleting_dependents: node.deleting_dependents,
+            is_virtual: node.is_virtual,
+            dependents: node.dependents.iter().cloned().collect(),
+            blocking: blocking.collect(),
+        })
+    }
+}
+
+impl Node {
+    fn unseen(place: Place) -> Self {
+        Self {
+            place,
+            owners: Vec::new(),
+            dependents: HashSet::new(),
+            deleting: false,
+            deleting_dependents: false,
+            orphaning: false,
+            is_virtual: true,
+        }
+    }
+}

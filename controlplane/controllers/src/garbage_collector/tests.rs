@@ -1,0 +1,108 @@
+//! What changes of ownership call for.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+
+use super::*;
+
+struct World(Graph);
+
+impl World {
+    fn see(&mut self, uid: &str, owners: &[(&str, bool)], finalizers: &[&str], deleting: bool) -> Vec<Work> {
+        let meta = ObjectMeta {
+            uid: Some(uid.into()),
+            name: Some(uid.into()),
+            owner_references: Some(
+                owners
+                    .iter()
+                    .map(|(uid, blocks)| OwnerReference {
+                        uid: (*uid).into(),
+                        name: (*uid).into(),
+                        kind: "Thing".into(),
+                        api_version: "example.org/v1".into(),
+                        block_owner_deletion: Some(*blocks),
+                        controller: None,
+                    })
+                    .collect(),
+            ),
+            finalizers: Some(finalizers.iter().map(|finalizer| (*finalizer).to_owned()).collect()),
+            deletion_timestamp: deleting.then_some(Time(Timestamp::UNIX_EPOCH)),
+            ..ObjectMeta::default()
+        };
+        let kind = self.0.kind("example.org", "Thing");
+        self.0.observe(Place { kind, namespace: "ns".into(), name: uid.into() }, &meta)
+    }
+}
+
+fn delete(uid: &str) -> Work {
+    Work::Delete(uid.into())
+}
+
+#[test]
+fn dependents_are_looked_at_when_their_owner_goes() {
+    let mut world = World(Graph::default());
+    assert_eq!(world.see("owner", &[], &[], false), []);
+    assert_eq!(world.see("child", &[("owner", false)], &[], false), []);
+    assert_eq!(world.0.remove("owner"), [delete("child")]);
+}
+
+#[test]
+fn owner_that_was_never_seen_is_asked_for() {
+    let mut world = World(Graph::default());
+    assert_eq!(world.see("child", &[("ghost", false)], &[], false), [delete("ghost")]);
+    assert!(world.0.snapshot("ghost").unwrap().is_virtual);
+    assert_eq!(world.see("ghost", &[], &[], false), []);
+    assert!(!world.0.snapshot("ghost").unwrap().is_virtual);
+    assert_eq!(world.0.remove("ghost"), [delete("child")]);
+}
+
+#[test]
+fn virtual_owner_does_not_outlive_its_last_dependent() {
+    let mut world = World(Graph::default());
+    world.see("child", &[("ghost", false)], &[], false);
+    world.0.remove("child");
+    assert!(world.0.snapshot("ghost").is_none());
+}
+
+#[test]
+fn foreground_deletion_waits_for_blocking_dependents_only() {
+    let mut world = World(Graph::default());
+    world.see("owner", &[], &[], false);
+    world.see("blocking", &[("owner", true)], &[], false);
+    world.see("free", &[("owner", false)], &[], false);
+    let mut work = world.see("owner", &[], &[FOREGROUND], true);
+    work.sort_by_key(|work| format!("{work:?}"));
+    assert_eq!(work, [delete("blocking"), delete("free"), delete("owner")]);
+    let blocking = world.0.snapshot("owner").unwrap().blocking;
+    assert_eq!(blocking, [("blocking".into(), false)]);
+    assert_eq!(world.0.remove("blocking"), [delete("owner")]);
+    assert!(world.0.snapshot("owner").unwrap().blocking.is_empty());
+}
+
+#[test]
+fn dependent_that_stops_blocking_wakes_its_waiting_owner() {
+    let mut world = World(Graph::default());
+    world.see("owner", &[], &[], false);
+    world.see("child", &[("owner", true)], &[], false);
+    world.see("owner", &[], &[FOREGROUND], true);
+    assert_eq!(world.see("child", &[("owner", false)], &[], false), [delete("owner")]);
+}
+
+#[test]
+fn orphaning_owner_is_handed_out_once() {
+    let mut world = World(Graph::default());
+    world.see("owner", &[], &[], false);
+    assert_eq!(world.see("owner", &[], &[ORPHAN], true), [Work::Orphan("owner".into())]);
+    assert_eq!(world.see("owner", &[], &[ORPHAN], true), []);
+}
+
+#[test]
+fn changed_owner_moves_the_dependent() {
+    let mut world = World(Graph::default());
+    world.see("a", &[], &[], false);
+    world.see("b", &[], &[], false);
+    world.see("child", &[("a", false)], &[], false);
+    world.see("child", &[("b", false)], &[], false);
+    assert_eq!(world.0.remove("a"), []);
+    assert_eq!(world.0.remove("b"), [delete("child")]);
+}

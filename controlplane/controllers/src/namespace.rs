@@ -1,0 +1,187 @@
+//! Empties a namespace that is being deleted, and lets it go when nothing is left.
+//!
+//! Pods go first, for they may need what else is in the namespace; everything else follows. What cannot be deleted
+//! shows in the namespace's conditions.
+//!
+//! Source: `pkg/controller/namespace/deletion/namespaced_resources_deleter.go` at v1.37.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use crate::cache::{Cache, Change, Key};
+use crate::context::{Context, is_not_found, message_of};
+use crate::controller::{self, CallContext, Outcome, ReconcileError};
+use crate::informer::Informer;
+use crate::served_kinds::{ServedKind, ServedKinds};
+use crate::work_queue::WorkQueue;
+
+mod plan;
+
+use plan::Remains;
+
+/// Namespaces worked on at once.
+const WORKERS: usize = 4;
+/// The finalizer that this controller removes.
+const FINALIZER: &str = "kubernetes";
+/// How soon to look again while something is left that sends no event here.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+/// The controller; its state is in caches and its queue.
+pub(crate) struct NamespaceController {
+    client: Client,
+    kinds: Arc<ServedKinds>,
+    namespaces: Arc<Cache<Namespace>>,
+    queue: Arc<WorkQueue<Key>>,
+}
+
+impl NamespaceController {
+    /// Registers with the informers; nothing happens before [`NamespaceController::run`].
+    pub(crate) fn new(
+        context: &Context,
+        kinds: Arc<ServedKinds>,
+        namespaces: &mut Informer<Namespace>,
+        pods: &mut Informer<Pod>,
+    ) -> Arc<Self> {
+        let this = Arc::new(Self {
+            client: context.client.clone(),
+            kinds,
+            namespaces: namespaces.cache(),
+            queue: Arc::new(WorkQueue::new()),
+        });
+        let queue = this.queue.clone();
+        namespaces.on_change(move |change| {
+            let namespace = change.latest();
+            if !matches!(change, Change::Deleted(_)) && namespace.metadata.deletion_timestamp.is_some() {
+                queue.add(Key::of(namespace.as_ref()));
+            }
+        });
+        let controller = this.clone();
+        pods.on_change(move |change| {
+            // The last pod's end is what most namespaces wait for.
+            if let Change::Deleted(pod) = change {
+                let key = Key::new("", pod.metadata.namespace.clone().unwrap_or_default());
+                if controller.namespaces.get(&key).is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some()) {
+                    controller.queue.add(key);
+                }
+            }
+        });
+        this
+    }
+
+    /// Reconciles until `shutdown`.
+    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
+        let queue = self.queue.clone();
+        controller::run("namespace", queue, WORKERS, shutdown, move |key| {
+            let this = self.clone();
+            async move { this.reconcile(key).await }
+        })
+        .await;
+    }
+
+    async fn reconcile(&self, key: Key) -> Outcome {
+        let Some(namespace) = self.namespaces.get(&key) else { return Ok(None) };
+        let finalizers = namespace.spec.as_ref().and_then(|spec| spec.finalizers.clone()).unwrap_or_default();
+        if namespace.metadata.deletion_timestamp.is_none() || !finalizers.iter().any(|name| name == FINALIZER) {
+            return Ok(None);
+        }
+        let mut remains = Remains::default();
+        if let Err(error) = self.kinds.refresh().await {
+            remains.discovery_error = Some(message_of(&error));
+        }
+        self.empty(&key.name, &mut remains).await;
+        if remains.is_empty() {
+            return self.finalize(&namespace).await;
+        }
+        debug!(namespace = %key, ?remains, "content remains");
+        self.write_conditions(&namespace, &remains).await?;
+        Ok(Some(LOOK_AGAIN))
+    }
+
+    /// Deletes what can be deleted and counts what is left.
+    async fn empty(&self, namespace: &str, remains: &mut Remains) {
+        let (pods, others): (Vec<_>, Vec<_>) = self
+            .kinds
+            .all()
+            .into_iter()
+            .filter(|kind| kind.namespaced && kind.deletable)
+            .partition(|kind| kind.resource.group.is_empty() && kind.resource.kind == "Pod");
+        for kinds in [pods, others] {
+            let rounds = join_all(kinds.iter().map(|kind| self.empty_kind(namespace, kind))).await;
+            for (kind, round) in kinds.iter().zip(rounds) {
+                let resource = format!("{}.{}", kind.resource.plural, kind.resource.group);
+                match round {
+                    Ok(left) if left.is_empty() => {}
+                    Ok(left) => {
+                        remains.resources.insert(resource, left.len());
+                        for finalizer in left.into_iter().flatten() {
+                            *remains.finalizers.entry(finalizer).or_default() += 1;
+                        }
+                    }
+                    Err(error) => remains.content_errors.push(format!("{resource}: {}", message_of(&error))),
+                }
+            }
+            if !remains.resources.is_empty() || !remains.content_errors.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Deletes all objects of a kind; the finalizers of each that is left.
+    async fn empty_kind(&self, namespace: &str, kind: &ServedKind) -> kube::Result<Vec<Vec<String>>> {
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind.resource);
+        // Listing is cheaper than deleting nothing, and most kinds have nothing here.
+        let present = api.list_metadata(&ListParams::default()).await?.items;
+        if present.is_empty() {
+            return Ok(Vec::new());
+        }
+        if present.iter().any(|object| object.metadata.deletion_timestamp.is_none()) {
+            if kind.delete_collection {
+                api.delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
+            } else {
+                for object in &present {
+                    let name = object.metadata.name.as_deref().unwrap_or_default();
+                    match api.delete(name, &DeleteParams::background()).await {
+                        Err(error) if !is_not_found(&error) => return Err(error),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        let left = api.list_metadata(&ListParams::default()).await?.items;
+        Ok(left.into_iter().map(|object| object.metadata.finalizers.unwrap_or_default()).collect())
+    }
+
+    async fn finalize(&self, namespace: &Namespace) -> Outcome {
+        let mut wanted = namespace.clone();
+        if let Some(finalizers) = wanted.spec.as_mut().and_then(|spec| spec.finalizers.as_mut()) {
+            finalizers.retain(|name| name != FINALIZER);
+        }
+        let name = namespace.metadata.name.as_deref().unwrap_or_default();
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        match api.replace_subresource("finalize", name, &PostParams::default(), &wanted).await {
+            Err(error) if is_not_found(&error) => Ok(None),
+            other => other.map(|_| None).during("finalize Namespace"),
+        }
+    }
+
+    async fn write_conditions(&self, namespace: &Namespace, remains: &Remains) -> Result<(), ReconcileError> {
+        let present = namespace.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+        let Some(conditions) = remains.conditions(&present, Timestamp::now()) else { return Ok(()) };
+        let name = namespace.metadata.name.as_deref().unwrap_or_default();
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        let patch = json!({"metadata": {"uid": namespace.metadata.uid}, "status": {"conditions": conditions}});
+        match api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Err(error) if is_not_found(&error) => Ok(()),
+            other => other.map(drop).during("update Namespace conditions"),
+        }
+    }
+}

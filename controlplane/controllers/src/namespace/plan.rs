@@ -1,0 +1,113 @@
+//! What is left in a terminating namespace, as its conditions tell it. Pure.
+//!
+//! Source: `pkg/controller/namespace/deletion/status_condition_utils.go` at v1.37.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::NamespaceCondition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+
+/// What one round of deletion found.
+#[derive(Debug, Default)]
+pub(super) struct Remains {
+    /// Instances left by resource, such as `pods.` or `deployments.apps`.
+    pub(super) resources: BTreeMap<String, usize>,
+    /// Instances by finalizer.
+    pub(super) finalizers: BTreeMap<String, usize>,
+    /// What went wrong in asking which kinds there are.
+    pub(super) discovery_error: Option<String>,
+    /// What went wrong in deleting.
+    pub(super) content_errors: Vec<String>,
+}
+
+impl Remains {
+    pub(super) fn is_empty(&self) -> bool {
+        self.resources.is_empty() && self.discovery_error.is_none() && self.content_errors.is_empty()
+    }
+
+    /// The five conditions, with transition times kept where the status stays. `None` if `present` says it all.
+    pub(super) fn conditions(&self, present: &[NamespaceCondition], now: Timestamp) -> Option<Vec<NamespaceCondition>> {
+        let mut conditions = present.to_vec();
+        for (kind, bad, reason, message) in self.findings() {
+            let status = if bad { "True" } else { "False" };
+            let old = conditions.iter().position(|condition| condition.type_ == kind);
+            let since = old
+                .map(|at| conditions.remove(at))
+                .filter(|condition| condition.status == status)
+                .and_then(|condition| condition.last_transition_time);
+            conditions.push(NamespaceCondition {
+                type_: kind.into(),
+                status: status.into(),
+                reason: Some(reason.into()),
+                message: Some(message),
+                last_transition_time: since.or(Some(Time(now))),
+            });
+        }
+        (conditions != present).then_some(conditions)
+    }
+
+    fn findings(&self) -> [(&'static str, bool, &'static str, String); 5] {
+        let discovery = match &self.discovery_error {
+            None => (false, "ResourcesDiscovered", "All resources successfully discovered".to_owned()),
+            Some(error) => (true, "DiscoveryFailed", format!("Discovery failed for some groups: {error}")),
+        };
+        let content = if self.content_errors.is_empty() {
+            (false, "ContentDeleted", "All content successfully deleted, may be waiting on finalization".to_owned())
+        } else {
+            let message = format!("Failed to delete all resource types, {} remaining: ", self.content_errors.len());
+            (true, "ContentDeletionFailed", message + &self.content_errors.join(", "))
+        };
+        let remaining = if self.resources.is_empty() {
+            (false, "ContentRemoved", "All content successfully removed".to_owned())
+        } else {
+            let list: Vec<String> =
+                self.resources.iter().map(|(resource, count)| format!("{resource} has {count} resource instances")).collect();
+            (true, "SomeResourcesRemain", format!("Some resources are remaining: {}", list.join(", ")))
+        };
+        let finalizers = if self.finalizers.is_empty() {
+            (false, "ContentHasNoFinalizers", "All content-preserving finalizers finished".to_owned())
+        } else {
+            let list: Vec<String> =
+                self.finalizers.iter().map(|(name, count)| format!("{name} in {count} resource instances")).collect();
+            (true, "SomeFinalizersRemain", format!("Some content in the namespace has finalizers remaining: {}", list.join(", ")))
+        };
+        let parsed = (false, "ParsedGroupVersions", "All legacy kube types successfully parsed".to_owned());
+        [
+            ("NamespaceDeletionDiscoveryFailure", discovery.0, discovery.1, discovery.2),
+            ("NamespaceDeletionGroupVersionParsingFailure", parsed.0, parsed.1, parsed.2),
+            ("NamespaceDeletionContentFailure", content.0, content.1, content.2),
+            ("NamespaceContentRemaining", remaining.0, remaining.1, remaining.2),
+            ("NamespaceFinalizersRemaining", finalizers.0, finalizers.1, finalizers.2),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remaining_content_is_told_in_upstreams_words() {
+        let remains = Remains {
+            resources: [("pods.".to_owned(), 3)].into(),
+            finalizers: [("example.org/x".to_owned(), 1)].into(),
+            ..Remains::default()
+        };
+        let conditions = remains.conditions(&[], Timestamp::UNIX_EPOCH).unwrap();
+        let message = |kind: &str| {
+            let found = conditions.iter().find(|condition| condition.type_ == kind).unwrap();
+            (found.status.as_str(), found.message.as_deref().unwrap())
+        };
+        assert_eq!(
+            message("NamespaceContentRemaining"),
+            ("True", "Some resources are remaining: pods. has 3 resource instances")
+        );
+        assert_eq!(
+            message("NamespaceFinalizersRemaining"),
+            ("True", "Some content in the namespace has finalizers remaining: example.org/x in 1 resource instances")
+        );
+        assert_eq!(message("NamespaceDeletionDiscoveryFailure").0, "False");
+        assert_eq!(remains.conditions(&conditions, Timestamp::now()), None, "nothing new to say");
+    }
+}
