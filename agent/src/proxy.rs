@@ -32,6 +32,11 @@ use self::{
 
 /// Most events taken into one transaction: bounds how long a flood can hold the first of it back.
 const BURST: usize = 10_000;
+/// The first change is written at once; the next waits this many times as long as the last transaction took, so that a
+/// storm of changes takes a quarter of a core and not a whole one.
+const PAUSE_FACTOR: u32 = 3;
+/// But never longer than this: half of what a new Service may take.
+const PAUSE_MAX: Duration = Duration::from_millis(25);
 
 /// What [`run`] needs to know.
 #[derive(Debug, Clone)]
@@ -101,18 +106,27 @@ impl Proxy {
         let services = watcher(Api::<Service>::all(client.clone()), watcher::Config::default()).default_backoff();
         let slices = watcher(Api::<EndpointSlice>::all(client), watcher::Config::default()).default_backoff();
         let (mut services, mut slices) = (pin!(services), pin!(slices));
-        let mut last_write = Instant::now();
+        let mut repair_at = Instant::now() + self.repair_interval;
+        let mut write_at = Instant::now();
         loop {
-            let wait = self.retry_delay.unwrap_or(self.repair_interval);
+            let pending = self.tracker.is_complete() && self.has_work();
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 Some(event) = services.next() => self.on_service(event),
                 Some(event) = slices.next() => self.on_slice(event),
-                () = sleep_until(last_write + wait) => {
+                () = sleep_until(write_at), if pending => {
+                    let started = Instant::now();
+                    self.write().await;
+                    let ended = Instant::now();
+                    write_at = ended + ((ended - started) * PAUSE_FACTOR).min(PAUSE_MAX);
+                    repair_at = ended + self.retry_delay.unwrap_or(self.repair_interval);
+                    continue;
+                }
+                () = sleep_until(repair_at) => {
                     if self.tracker.is_complete() {
                         self.repair().await;
                     }
-                    last_write = Instant::now();
+                    repair_at = Instant::now() + self.retry_delay.unwrap_or(self.repair_interval);
                     continue;
                 }
             }
@@ -125,11 +139,13 @@ impl Proxy {
                     () = std::future::ready(()) => break,
                 }
             }
-            if self.tracker.is_complete() && (self.tracker.has_changes() || self.never_written()) {
-                self.write().await;
-                last_write = Instant::now();
-            }
         }
+    }
+
+    /// Whether a transaction is due. After a failure everything waits for the repair, which has the changes too.
+    fn has_work(&self) -> bool {
+        let never_written = self.writer.as_ref().is_some_and(Writer::is_suspect);
+        (self.tracker.has_changes() || never_written) && self.retry_delay.is_none()
     }
 
     fn on_service(&mut self, event: Result<watcher::Event<Service>, watcher::Error>) {
@@ -144,10 +160,6 @@ impl Proxy {
             Ok(event) => self.tracker.slice(event),
             Err(error) => tracing::debug!(%error, "watch of endpointslices; trying again"),
         }
-    }
-
-    fn never_written(&self) -> bool {
-        self.writer.as_ref().is_some_and(Writer::is_suspect) && self.retry_delay.is_none()
     }
 
     async fn write(&mut self) {
@@ -169,7 +181,9 @@ impl Proxy {
     }
 
     async fn repair(&mut self) {
-        if self.on_writer(Writer::reconcile).await == Some(true) {
+        if self.tracker.has_changes() {
+            self.write().await;
+        } else if self.on_writer(Writer::reconcile).await == Some(true) {
             tracing::info!("repaired Service rules that were changed by others or not written yet");
         }
     }

@@ -38,6 +38,9 @@ pub struct NetConf {
     /// Let a pod reach itself through a Service.
     #[serde(default = "yes")]
     pub hairpin_mode: bool,
+    /// Drop what a pod sends under another's address.
+    #[serde(default = "yes")]
+    pub anti_spoof: bool,
     /// Masquerade what leaves for elsewhere than `subnet` and `noMasquerade`.
     #[serde(default)]
     pub ip_masq: bool,

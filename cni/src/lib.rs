@@ -6,6 +6,7 @@
 //! | [`cmd`] | ADD, DEL, CHECK, GC, STATUS, VERSION |
 //! | [`conf`], [`result`], [`error`] | the wire types of the CNI specification |
 //! | [`bridge`], [`veth`] | the links of the node and of a pod |
+//! | [`anti_spoof`] | a pod cannot send under another's address |
 //! | [`ipam`] | crash-safe address reservations, one file an address |
 //! | [`masquerade`] | source NAT for what leaves the cluster |
 //! | [`netlink`] | rtnetlink in batches on one socket |
@@ -13,8 +14,9 @@
 //!
 //! Everything here blocks. Namespaces are entered through `coracle-netns` only. IPv4 only.
 
-#![forbid(unsafe_code)]
-
+pub mod anti_spoof;
+#[allow(unsafe_code, reason = "bpf(2) has no safe wrapper among our dependencies")]
+mod bpf;
 pub mod bridge;
 pub mod cmd;
 pub mod conf;

@@ -63,6 +63,14 @@ impl Request {
     }
 }
 
+impl From<NetlinkError> for io::Error {
+    fn from(error: NetlinkError) -> Self {
+        match error {
+            NetlinkError::Socket(source) | NetlinkError::Refused { source, .. } => source,
+        }
+    }
+}
+
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     io::{Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::{Duration, Instant},
@@ -277,4 +277,32 @@ fn a_missing_namespace_is_an_unknown_container() {
     let Output::Failure(error) = dispatch(&environment, conf) else { panic!("succeeded") };
     assert_eq!(error.code, 3);
     assert!(!Path::new("/nonexistent/netns").exists());
+}
+
+#[test]
+fn a_pod_cannot_send_under_anothers_address() {
+    let Some(node) = Node::new("spoof") else { return };
+    let (a, b) = (node.pod("a"), node.pod("b"));
+    let (address_a, address_b) = (node.add(&a), node.add(&b));
+    assert_eq!(talk(&a.ns, &b.ns, address_b), address_a);
+    let ip = |pod: &Pod, args: &[&str]| {
+        pod.ns.run(|| assert!(Command::new("ip").args(args).status().unwrap().success())).unwrap();
+    };
+    // An address of its own choice.
+    ip(&a, &["addr", "add", "10.77.1.99/24", "dev", "eth0"]);
+    let from = |source: [u8; 4]| {
+        let listener = b.ns.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 9999)).unwrap()).unwrap();
+        listener.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        a.ns.run(|| {
+            let socket = UdpSocket::bind((Ipv4Addr::from(source), 0)).unwrap();
+            socket.send_to(b"x", (address_b, 9999)).unwrap();
+        })
+        .unwrap();
+        listener.recv(&mut [0]).is_ok()
+    };
+    assert!(from(address_a.octets()));
+    assert!(!from([10, 77, 1, 99]), "a foreign IPv4 source arrived");
+    // A MAC address of its own choice.
+    ip(&a, &["link", "set", "eth0", "address", "0a:58:0a:4d:01:63"]);
+    assert!(!from(address_a.octets()), "a foreign MAC arrived");
 }

@@ -1,6 +1,6 @@
 //! ADD: attaches a sandbox. On failure everything that it made is gone again.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Once};
 
 use coracle_netns::NetNs;
 use ipnet::{IpNet, Ipv4Net};
@@ -8,7 +8,7 @@ use nix::errno::Errno;
 
 use super::Attachment;
 use crate::{
-    bridge,
+    anti_spoof, bridge,
     conf::NetConf,
     error::CniError,
     ipam,
@@ -34,7 +34,9 @@ pub fn add(attachment: &Attachment, conf: &NetConf) -> Result<CniResult, CniErro
     let address =
         Ipv4Net::new(address, conf.ipam.subnet.prefix_len()).expect("the prefix length is the subnet's own");
     let host_name = veth::host_name(&attachment.container_id, &attachment.ifname);
-    match attach(&mut netlink, attachment, conf, &netns, &bridge, address, &host_name) {
+    let attached = attach(&mut netlink, attachment, conf, &netns, &bridge, address, &host_name)
+        .and_then(|link| guard(&mut netlink, conf, &host_name, address).map(|()| link));
+    match attached {
         Ok(link) => Ok(result(attachment, conf, &bridge, address, &host_name, &link)),
         Err(error) => {
             // The first error is what matters; what cannot be undone is found by GC.
@@ -95,6 +97,20 @@ fn attach(
         }
         Err(error) => Err(error.into()),
     }
+}
+
+fn guard(netlink: &mut Netlink, conf: &NetConf, host_name: &str, address: Ipv4Net) -> Result<(), CniError> {
+    if !conf.anti_spoof {
+        return Ok(());
+    }
+    let missing = || CniError::CheckFailed { what: format!("link {host_name} vanished") };
+    let port = netlink.link(host_name)?.ok_or_else(missing)?;
+    if let Err(error) = anti_spoof::guard(netlink, port.index, address.addr()) {
+        // A node without the classifier still runs pods.
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| tracing::warn!(%error, "pods can send under each other's addresses"));
+    }
+    Ok(())
 }
 
 fn result(

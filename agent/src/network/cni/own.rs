@@ -166,6 +166,7 @@ impl OwnNetwork {
             bridge: self.shared.config.bridge.clone(),
             mtu,
             hairpin_mode: true,
+            anti_spoof: true,
             ip_masq: true,
             no_masquerade,
             ipam: IpamConf {

@@ -1,0 +1,171 @@
+//! A pod cannot send under another's address: neither IPv4, nor ARP, nor MAC.
+//!
+//! A classifier of two dozen instructions at the node's end of the pod's link passes IPv4 from the pod's address and
+//! ARP that announces it (or nothing), from the pod's MAC, and drops everything else. IPv6 is dropped too: pods have
+//! none, and a router advertisement of a pod must not reach the node (CVE-2020-10749). Made with rtnetlink and bpf(2)
+//! instead of a packet filter rule, because that would be an exec and a search through all rules a pod.
+
+use std::{
+    io,
+    net::Ipv4Addr,
+    os::fd::{AsRawFd as _, OwnedFd},
+};
+
+use nix::errno::Errno;
+use rtnetlink::{
+    packet_core::DefaultNla,
+    packet_route::{
+        RouteNetlinkMessage,
+        tc::{TcAttribute, TcHandle, TcHeader, TcMessage},
+    },
+};
+
+use crate::{
+    bpf::{Instruction, load_classifier},
+    bridge::mac,
+    netlink::{Netlink, Request},
+};
+
+const ETH_IPV4: i32 = 0x0800;
+const ETH_ARP: i32 = 0x0806;
+const ETH_ALL: u16 = 0x0003;
+/// `TC_ACT_OK` and `TC_ACT_SHOT`.
+const PASS: i32 = 0;
+const DROP: i32 = 2;
+/// `TCA_OPTIONS`, `TCA_BPF_FD`, `TCA_BPF_NAME`, `TCA_BPF_FLAGS`, `TCA_BPF_FLAG_ACT_DIRECT`.
+const TCA_OPTIONS: u16 = 2;
+const TCA_BPF_FD: u16 = 6;
+const TCA_BPF_NAME: u16 = 7;
+const TCA_BPF_FLAGS: u16 = 8;
+const ACT_DIRECT: u32 = 1;
+
+/// Lets only `address` through the port with index `port`.
+///
+/// # Errors
+/// EPERM where programs may not be loaded, ENOENT or EOPNOTSUPP where the kernel lacks the classifier.
+pub fn guard(netlink: &mut Netlink, port: u32, address: Ipv4Addr) -> io::Result<()> {
+    let program = load_classifier(&program(address))?;
+    let index = i32::try_from(port).map_err(io::Error::other)?;
+    Ok(netlink.batch(vec![
+        Request::create("add the port's ingress queue", RouteNetlinkMessage::NewQueueDiscipline(queue(index)))
+            .tolerate(&[Errno::EEXIST]),
+        Request::replace("add the port's filter", RouteNetlinkMessage::NewTrafficFilter(filter(index, &program))),
+    ])?)
+}
+
+/// The classifier. r6 holds the packet for the load instructions, r0 what they loaded.
+fn program(address: Ipv4Addr) -> Vec<Instruction> {
+    let [m0, m1, m2, m3, m4, m5] = mac(address);
+    let source = i32::from_be_bytes([m0, m1, m2, m3]);
+    let source_rest = i32::from(u16::from_be_bytes([m4, m5]));
+    let own = i32::from_be_bytes(address.octets());
+    // Targets of jumps, by position in the list below.
+    let (arp, pass, drop) = (9, 12, 14);
+    let list: [(Op, i32); 16] = [
+        (Op::Context, 0),
+        (Op::Word, 6),                          // 1: source MAC
+        (Op::UnlessEqual(drop), source),        // 2
+        (Op::Half, 10),                         // 3
+        (Op::UnlessEqual(drop), source_rest),   // 4
+        (Op::Half, 12),                         // 5: type
+        (Op::UnlessEqual(arp), ETH_IPV4),       // 6
+        (Op::Word, 26),                         // 7: IPv4 source
+        (Op::Jump(11), 0),                      // 8
+        (Op::UnlessEqual(drop), ETH_ARP),       // 9
+        (Op::ArpSender(pass), 28),              // 10: ARP sender; nothing passes, as probes have it
+        (Op::UnlessEqual(drop), own),           // 11
+        (Op::Answer, PASS),                     // 12
+        (Op::Exit, 0),                          // 13
+        (Op::Answer, DROP),                     // 14
+        (Op::Exit, 0),                          // 15
+    ];
+    assemble(&list)
+}
+
+/// What the program is made of.
+#[derive(Debug, Clone, Copy)]
+enum Op {
+    /// r6 = packet.
+    Context,
+    /// r0 = 32 bits of the packet, from the immediate on.
+    Word,
+    /// r0 = 16 bits of the packet.
+    Half,
+    /// Goes on there unless r0 is the immediate.
+    UnlessEqual(usize),
+    /// Goes on there.
+    Jump(usize),
+    /// r0 = 32 bits of the packet; goes on there if they are 0. Two instructions.
+    ArpSender(usize),
+    /// r0 = immediate.
+    Answer,
+    /// Ends with r0.
+    Exit,
+}
+
+fn assemble(list: &[(Op, i32)]) -> Vec<Instruction> {
+    let size = |op: &Op| if matches!(op, Op::ArpSender(_)) { 2 } else { 1 };
+    let position = |at: usize| list[..at].iter().map(|(op, _)| size(op)).sum::<usize>();
+    let mut program: Vec<Instruction> = Vec::new();
+    for (op, immediate) in list {
+        // Jumps are relative to the next instruction.
+        let to = |at: usize, here: usize| i16::try_from(position(at) - here - 1).expect("two dozen instructions");
+        let here = program.len();
+        let plain = |code, registers| Instruction { code, registers, offset: 0, immediate: *immediate };
+        match *op {
+            Op::Context => program.push(Instruction { code: 0xbf, registers: 0x16, offset: 0, immediate: 0 }),
+            Op::Word => program.push(plain(0x20, 0)),
+            Op::Half => program.push(plain(0x28, 0)),
+            // 32-bit comparison: the 64-bit one extends the sign of the immediate.
+            Op::UnlessEqual(at) => program.push(Instruction { offset: to(at, here), ..plain(0x56, 0) }),
+            Op::Jump(at) => program.push(Instruction { offset: to(at, here), ..plain(0x05, 0) }),
+            Op::ArpSender(at) => {
+                program.push(plain(0x20, 0));
+                program.push(Instruction { code: 0x16, registers: 0, offset: to(at, here + 1), immediate: 0 });
+            }
+            Op::Answer => program.push(plain(0xb7, 0)),
+            Op::Exit => program.push(plain(0x95, 0)),
+        }
+    }
+    program
+}
+
+fn queue(index: i32) -> TcMessage {
+    let mut message = TcMessage::default();
+    message.header = TcHeader {
+        index,
+        handle: TcHandle { major: 0xffff, minor: 0 },
+        parent: TcHandle::INGRESS,
+        ..TcHeader::default()
+    };
+    message.attributes = vec![TcAttribute::Kind("ingress".into())];
+    message
+}
+
+fn filter(index: i32, program: &OwnedFd) -> TcMessage {
+    let mut message = TcMessage::default();
+    message.header = TcHeader {
+        index,
+        handle: TcHandle { major: 0, minor: 1 },
+        parent: TcHandle { major: 0xffff, minor: 0 },
+        // Priority 1, and the protocol in network order.
+        info: (1 << 16) | u32::from(ETH_ALL.to_be()),
+        ..TcHeader::default()
+    };
+    let mut options = Vec::new();
+    attribute(&mut options, TCA_BPF_FD, &program.as_raw_fd().to_ne_bytes());
+    attribute(&mut options, TCA_BPF_NAME, b"coracle-anti-spoof\0");
+    attribute(&mut options, TCA_BPF_FLAGS, &ACT_DIRECT.to_ne_bytes());
+    message.attributes =
+        vec![TcAttribute::Kind("bpf".into()), TcAttribute::Other(DefaultNla::new(TCA_OPTIONS, options))];
+    message
+}
+
+/// Appends a netlink attribute: length, kind, value, padding to four bytes.
+fn attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    let length = u16::try_from(value.len() + 4).expect("short values");
+    bytes.extend_from_slice(&length.to_ne_bytes());
+    bytes.extend_from_slice(&kind.to_ne_bytes());
+    bytes.extend_from_slice(value);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+}
