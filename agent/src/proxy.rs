@@ -32,11 +32,10 @@ use self::{
 
 /// Most events taken into one transaction: bounds how long a flood can hold the first of it back.
 const BURST: usize = 10_000;
-/// The first change is written at once; the next waits this many times as long as the last transaction took, so that a
-/// storm of changes takes a quarter of a core and not a whole one.
-const PAUSE_FACTOR: u32 = 3;
-/// But never longer than this: half of what a new Service may take.
-const PAUSE_MAX: Duration = Duration::from_millis(25);
+/// Changes are written at once as long as they come slower than this on average...
+const WRITE_INTERVAL: Duration = Duration::from_millis(25);
+/// ...or are not more than these: in a storm, transactions must not take a whole core from the pods that cause it.
+const WRITE_CREDIT: u32 = 4;
 
 /// What [`run`] needs to know.
 #[derive(Debug, Clone)]
@@ -107,19 +106,18 @@ impl Proxy {
         let slices = watcher(Api::<EndpointSlice>::all(client), watcher::Config::default()).default_backoff();
         let (mut services, mut slices) = (pin!(services), pin!(slices));
         let mut repair_at = Instant::now() + self.repair_interval;
-        let mut write_at = Instant::now();
+        // When the next write would be due if they came evenly: at most `WRITE_CREDIT` intervals ahead of the clock.
+        let mut even = Instant::now();
         loop {
             let pending = self.tracker.is_complete() && self.has_work();
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 Some(event) = services.next() => self.on_service(event),
                 Some(event) = slices.next() => self.on_slice(event),
-                () = sleep_until(write_at), if pending => {
-                    let started = Instant::now();
+                () = sleep_until(even - WRITE_INTERVAL * (WRITE_CREDIT - 1)), if pending => {
+                    even = even.max(Instant::now()) + WRITE_INTERVAL;
                     self.write().await;
-                    let ended = Instant::now();
-                    write_at = ended + ((ended - started) * PAUSE_FACTOR).min(PAUSE_MAX);
-                    repair_at = ended + self.retry_delay.unwrap_or(self.repair_interval);
+                    repair_at = Instant::now() + self.retry_delay.unwrap_or(self.repair_interval);
                     continue;
                 }
                 () = sleep_until(repair_at) => {
