@@ -63,21 +63,21 @@ fn program(address: Ipv4Addr) -> Vec<Instruction> {
     let (arp, pass, drop) = (9, 12, 14);
     let list: [(Op, i32); 16] = [
         (Op::Context, 0),
-        (Op::Word, 6),                          // 1: source MAC
-        (Op::UnlessEqual(drop), source),        // 2
-        (Op::Half, 10),                         // 3
-        (Op::UnlessEqual(drop), source_rest),   // 4
-        (Op::Half, 12),                         // 5: type
-        (Op::UnlessEqual(arp), ETH_IPV4),       // 6
-        (Op::Word, 26),                         // 7: IPv4 source
-        (Op::Jump(11), 0),                      // 8
-        (Op::UnlessEqual(drop), ETH_ARP),       // 9
-        (Op::ArpSender(pass), 28),              // 10: ARP sender; nothing passes, as probes have it
-        (Op::UnlessEqual(drop), own),           // 11
-        (Op::Answer, PASS),                     // 12
-        (Op::Exit, 0),                          // 13
-        (Op::Answer, DROP),                     // 14
-        (Op::Exit, 0),                          // 15
+        (Op::Word, 6),                        // 1: source MAC
+        (Op::UnlessEqual(drop), source),      // 2
+        (Op::Half, 10),                       // 3
+        (Op::UnlessEqual(drop), source_rest), // 4
+        (Op::Half, 12),                       // 5: type
+        (Op::UnlessEqual(arp), ETH_IPV4),     // 6
+        (Op::Word, 26),                       // 7: IPv4 source
+        (Op::Jump(11), 0),                    // 8
+        (Op::UnlessEqual(drop), ETH_ARP),     // 9
+        (Op::ArpSender(pass), 28),            // 10: ARP sender; nothing passes, as probes have it
+        (Op::UnlessEqual(drop), own),         // 11
+        (Op::Answer, PASS),                   // 12
+        (Op::Exit, 0),                        // 13
+        (Op::Answer, DROP),                   // 14
+        (Op::Exit, 0),                        // 15
     ];
     assemble(&list)
 }

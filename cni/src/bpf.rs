@@ -51,9 +51,7 @@ pub(crate) fn load_classifier(program: &[Instruction]) -> io::Result<OwnedFd> {
     // SAFETY: the kernel reads `size_of::<ProgLoad>()` bytes of a live repr(C) value without padding, and through it
     // the instructions and a NUL-terminated string, all of which outlive the call; it writes nothing back.
     // JUSTIFICATION: neither nix nor rustix wraps bpf(2), and the loaders that do are larger than this plugin.
-    let fd = unsafe {
-        libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, &raw const attributes, size_of::<ProgLoad>())
-    };
+    let fd = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, &raw const attributes, size_of::<ProgLoad>()) };
     let fd = i32::try_from(fd).map_err(io::Error::other)?;
     if fd < 0 {
         return Err(io::Error::last_os_error());

@@ -126,11 +126,9 @@ impl NetConf {
         if let Some(mtu) = self.mtu.filter(|mtu| !(576..=65535).contains(mtu)) {
             return invalid(format!("mtu {mtu} must be 576 to 65535"));
         }
-        for (key, address) in [
-            ("rangeStart", self.ipam.range_start),
-            ("rangeEnd", self.ipam.range_end),
-            ("gateway", self.ipam.gateway),
-        ] {
+        for (key, address) in
+            [("rangeStart", self.ipam.range_start), ("rangeEnd", self.ipam.range_end), ("gateway", self.ipam.gateway)]
+        {
             if let Some(address) = address.filter(|a| !self.ipam.subnet.contains(a)) {
                 return invalid(format!("ipam.{key} {address} is not in {}", self.ipam.subnet));
             }

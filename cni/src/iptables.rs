@@ -167,11 +167,7 @@ fn run(tool: &'static str, mut command: Command, input: &[u8]) -> Result<Vec<u8>
 }
 
 /// Reads to the end; `None`, and the child killed, if the deadline passes first.
-fn read_until(
-    pipe: Option<impl Read + AsFd>,
-    deadline: Instant,
-    child: &mut Child,
-) -> io::Result<Option<Vec<u8>>> {
+fn read_until(pipe: Option<impl Read + AsFd>, deadline: Instant, child: &mut Child) -> io::Result<Option<Vec<u8>>> {
     let Some(mut pipe) = pipe else { return Ok(Some(Vec::new())) };
     let mut bytes = Vec::new();
     let mut chunk = [0; 16 * 1024];

@@ -33,11 +33,7 @@ pub fn dispatch(environment: &HashMap<String, String>, stdin: &[u8]) -> Output {
     }
 }
 
-fn call(
-    environment: &HashMap<String, String>,
-    stdin: &[u8],
-    asked: Option<&str>,
-) -> Result<Option<Value>, CniError> {
+fn call(environment: &HashMap<String, String>, stdin: &[u8], asked: Option<&str>) -> Result<Option<Value>, CniError> {
     let command = required(environment, "CNI_COMMAND")?;
     match command {
         "VERSION" => Ok(Some(cmd::version::version(asked))),
@@ -110,7 +106,8 @@ mod tests {
         let ifname = ("CNI_IFNAME", "eth0");
         let netns = ("CNI_NETNS", "/nonexistent/ns");
         let add = ("CNI_COMMAND", "ADD");
-        let cases: [(&[(&str, &str)], &str, u32); 8] = [
+        type Variables<'a> = &'a [(&'a str, &'a str)];
+        let cases: [(Variables<'_>, &str, u32); 8] = [
             (&[], CONF, 4),
             (&[("CNI_COMMAND", "NOPE")], CONF, 4),
             (&[add, ifname, netns], CONF, 4),

@@ -1,5 +1,7 @@
 //! The plugin against a real kernel: a node namespace with pod namespaces, no uplink. Needs root.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
+
 use std::{
     collections::HashMap,
     io::{Read, Write},
@@ -264,15 +266,11 @@ fn the_binary_speaks_the_protocol() {
 
 #[test]
 fn a_missing_namespace_is_an_unknown_container() {
-    let environment: HashMap<String, String> = [
-        ("CNI_COMMAND", "ADD"),
-        ("CNI_CONTAINERID", "a"),
-        ("CNI_IFNAME", "eth0"),
-        ("CNI_NETNS", "/nonexistent/netns"),
-    ]
-    .into_iter()
-    .map(|(k, v)| (k.to_owned(), v.to_owned()))
-    .collect();
+    let environment: HashMap<String, String> =
+        [("CNI_COMMAND", "ADD"), ("CNI_CONTAINERID", "a"), ("CNI_IFNAME", "eth0"), ("CNI_NETNS", "/nonexistent/netns")]
+            .into_iter()
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .collect();
     let conf = br#"{"cniVersion":"1.0.0","name":"n","type":"coracle-cni","ipam":{"subnet":"10.1.0.0/24"}}"#;
     let Output::Failure(error) = dispatch(&environment, conf) else { panic!("succeeded") };
     assert_eq!(error.code, 3);

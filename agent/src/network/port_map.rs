@@ -123,8 +123,7 @@ impl PortMaps {
     /// # Errors
     /// [`PortMapError`].
     pub fn retain(&self, valid: &[SandboxId]) -> Result<(), PortMapError> {
-        let gone: Vec<String> =
-            self.lock().keys().filter(|id| !valid.iter().any(|v| v.0 == **id)).cloned().collect();
+        let gone: Vec<String> = self.lock().keys().filter(|id| !valid.iter().any(|v| v.0 == **id)).cloned().collect();
         gone.into_iter().try_for_each(|id| self.withdraw(&SandboxId(id)))
     }
 
@@ -207,8 +206,7 @@ mod tests {
             protocol: "TCP".into(),
             host_ip: host_ip.into(),
         };
-        let entry =
-            Published { address: [10, 0, 0, 5].into(), mappings: vec![mapping(""), mapping("192.168.0.1")] };
+        let entry = Published { address: [10, 0, 0, 5].into(), mappings: vec![mapping(""), mapping("192.168.0.1")] };
         let desired = plan(&BTreeMap::from([("abc".to_owned(), entry)]));
         let chain = desired.chains.keys().find(|name| name.starts_with("CORACLE-HP-") && *name != MASQ).unwrap();
         assert!(chain.len() <= 28);
@@ -219,10 +217,7 @@ mod tests {
                 format!("-d 192.168.0.1/32 -p tcp -m tcp --dport 8080 -j {chain}")
             ]
         );
-        assert_eq!(
-            desired.chains[chain].rules[0],
-            "-p tcp -m tcp --dport 8080 -j DNAT --to-destination 10.0.0.5:80"
-        );
+        assert_eq!(desired.chains[chain].rules[0], "-p tcp -m tcp --dport 8080 -j DNAT --to-destination 10.0.0.5:80");
     }
 
     #[test]

@@ -364,8 +364,7 @@ fn parse_slice(object: &EndpointSlice, node_name: &str) -> Option<(ServiceKey, S
     if object.address_type != "IPv4" || labels.contains_key(PROXY_NAME) {
         return None;
     }
-    let service =
-        ServiceKey { namespace: object.metadata.namespace.clone()?, name: labels.get(SERVICE_NAME)?.clone() };
+    let service = ServiceKey { namespace: object.metadata.namespace.clone()?, name: labels.get(SERVICE_NAME)?.clone() };
     let ports = object.ports.iter().flatten().filter_map(|port| {
         let number = u16::try_from(port.port?).ok()?;
         Some((port.name.clone().unwrap_or_default(), Protocol::parse(port.protocol.as_deref())?, number))

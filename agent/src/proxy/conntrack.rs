@@ -105,8 +105,7 @@ pub async fn clean(targets: Targets) {
     for flow in stale(&listing, &targets) {
         let (source, destination) = (flow.source.to_string(), flow.destination.to_string());
         let (sport, dport) = (flow.source_port.to_string(), flow.destination_port.to_string());
-        let arguments =
-            ["-D", "-p", "udp", "-s", &source, "-d", &destination, "--sport", &sport, "--dport", &dport];
+        let arguments = ["-D", "-p", "udp", "-s", &source, "-d", &destination, "--sport", &sport, "--dport", &dport];
         match run(&arguments).await {
             Ok(_) => tracing::debug!(?flow, "deleted a flow to a removed endpoint"),
             // It may have ended meanwhile, which is an error to the tool.

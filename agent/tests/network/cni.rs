@@ -24,7 +24,10 @@ fn links(node: &Node) -> Vec<String> {
 
 fn files(dir: &Path) -> usize {
     std::fs::read_dir(dir).map_or(0, |entries| {
-        entries.flatten().filter(|e| e.file_name().to_str().is_some_and(|n| n.parse::<std::net::IpAddr>().is_ok())).count()
+        entries
+            .flatten()
+            .filter(|e| e.file_name().to_str().is_some_and(|n| n.parse::<std::net::IpAddr>().is_ok()))
+            .count()
     })
 }
 
@@ -75,7 +78,9 @@ fn a_published_port_leads_to_the_pod_from_outside_and_from_itself() {
     // Known to the next agent, and written again when flushed.
     let next = node.network();
     node.ns
-        .run(|| coracle_cni::iptables::Iptables::find().unwrap().restore("*nat\n-F CORACLE-HOSTPORTS\nCOMMIT\n").unwrap())
+        .run(|| {
+            coracle_cni::iptables::Iptables::find().unwrap().restore("*nat\n-F CORACLE-HOSTPORTS\nCOMMIT\n").unwrap()
+        })
         .unwrap();
     assert_eq!(ask(&outside.ns, "198.18.0.1:8081").unwrap_err().kind(), ErrorKind::ConnectionRefused);
     node.block_on(next.repair()).unwrap();
@@ -107,7 +112,7 @@ fn the_next_agent_knows_the_network_and_collects_vanished_sandboxes() {
     let next = node.network();
     next.ready().unwrap();
     assert_eq!(node.block_on(next.setup(&kept.request)).unwrap(), [std::net::IpAddr::from(kept.address)]);
-    node.block_on(next.gc(&[kept.request.sandbox_id.clone()])).unwrap();
+    node.block_on(next.gc(std::slice::from_ref(&kept.request.sandbox_id))).unwrap();
     assert_eq!(links(&node), [veth::host_name(&kept.request.sandbox_id.0, "eth0")]);
     assert_eq!(files(&lab.dir.join("n1/networks/coracle")), 1);
     assert!(!node.iptables_save().contains("8082"));
@@ -195,7 +200,8 @@ fn a_missing_plugin_or_configuration_is_not_ready() {
     let Some(lab) = lab("notready") else { return };
     let node = lab.node(1);
     let Some(network) = debian(&lab, &node) else { return };
-    std::fs::write(lab.dir.join("net.d/01-x.conf"), r#"{"cniVersion":"1.0.0","name":"x","type":"no-such-plugin"}"#).unwrap();
+    std::fs::write(lab.dir.join("net.d/01-x.conf"), r#"{"cniVersion":"1.0.0","name":"x","type":"no-such-plugin"}"#)
+        .unwrap();
     assert!(network.ready().unwrap_err().to_string().contains("no-such-plugin"));
     std::fs::remove_dir_all(lab.dir.join("net.d")).unwrap();
     assert!(network.ready().unwrap_err().to_string().contains("net.d"));

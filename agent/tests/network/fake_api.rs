@@ -51,8 +51,7 @@ impl FakeApi {
     pub(crate) fn delete(&self, plural: &str, namespace: &str, name: &str) {
         let mut state = self.0.lock().unwrap();
         state.revision += 1;
-        let Some(mut object) =
-            state.objects.entry(plural.into()).or_default().remove(&format!("{namespace}/{name}"))
+        let Some(mut object) = state.objects.entry(plural.into()).or_default().remove(&format!("{namespace}/{name}"))
         else {
             return;
         };

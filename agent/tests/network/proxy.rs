@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::{
     fake_api::{service, slice},
-    harness::{CLUSTER_CIDR, Lab, SERVICE_CIDR, Node, Pod, ask, ask_udp, lab, note, output, serve, wait_for},
+    harness::{CLUSTER_CIDR, Lab, Node, Pod, SERVICE_CIDR, ask, ask_udp, lab, note, output, serve, wait_for},
 };
 
 const NEVER: Duration = Duration::from_secs(3600);
@@ -43,7 +43,8 @@ fn every_endpoint_gets_traffic_from_pods_and_from_the_node() {
     lab.api.put("services", service("web", "10.96.0.10", &tcp, &json!({})));
     let addresses: Vec<String> = pods.iter().map(|pod| pod.address.to_string()).collect();
     let endpoints: Vec<_> = addresses[..3].iter().map(|address| (address.as_str(), "n1")).collect();
-    lab.api.put("endpointslices", slice("web", &json!([{"name": "http", "port": 8080, "protocol": "TCP"}]), &endpoints));
+    lab.api
+        .put("endpointslices", slice("web", &json!([{"name": "http", "port": 8080, "protocol": "TCP"}]), &endpoints));
     let _proxy = node.proxy(NEVER);
     wait_for("the service answers", || ask(&pods[3].ns, "10.96.0.10:80").is_ok());
     for _ in 0..40 {
@@ -143,7 +144,8 @@ fn client_ip_affinity_stays_with_one_endpoint() {
     let OneNode { node, pods } = one_node(&lab, &["a", "b", "c", "client"]);
     let _servers: Vec<_> = ["a", "b", "c"].iter().zip(&pods).map(|(name, pod)| pod.serve(name)).collect();
     let ports = json!([{"port": 80, "protocol": "TCP"}]);
-    let affinity = json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}}});
+    let affinity =
+        json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}}});
     lab.api.put("services", service("web", "10.96.0.10", &ports, &affinity));
     let addresses: Vec<String> = pods.iter().map(|pod| pod.address.to_string()).collect();
     let endpoints: Vec<_> = addresses[..3].iter().map(|address| (address.as_str(), "n1")).collect();
@@ -178,12 +180,14 @@ fn rules_outlive_their_writer_and_the_next_takes_them_over_unchanged() {
     let Some(lab) = lab("takeover") else { return };
     let OneNode { node, pods } = one_node(&lab, &["a", "client"]);
     let _server = pods[0].serve("a");
-    let ports = json!([{"port": 80, "protocol": "TCP", "nodePort": 30080}, {"port": 81, "name": "u", "protocol": "UDP"}]);
+    let ports =
+        json!([{"port": 80, "protocol": "TCP", "nodePort": 30080}, {"port": 81, "name": "u", "protocol": "UDP"}]);
     lab.api.put("services", service("web", "10.96.0.10", &ports, &json!({"sessionAffinity": "ClientIP"})));
     lab.api.put("services", service("empty", "172.16.0.1", &json!([{"port": 1, "nodePort": 31000}]), &json!({})));
     let address = pods[0].address.to_string();
     let target = json!([{"name": "", "port": 8080, "protocol": "TCP"}, {"name": "u", "port": 8080, "protocol": "UDP"}]);
-    lab.api.put("endpointslices", slice("web", &target, &[(&address, "n1"), ("10.244.1.77", "n1"), ("10.244.2.1", "n2")]));
+    lab.api
+        .put("endpointslices", slice("web", &target, &[(&address, "n1"), ("10.244.1.77", "n1"), ("10.244.2.1", "n2")]));
     let handles = || {
         // Rule handles of the nft variant tell a rule that stayed from one that was written again.
         node.ns.run(|| output("iptables-save", &["-c"])).unwrap().lines().filter(|l| l.starts_with('[')).count()
@@ -242,7 +246,8 @@ fn flushed_and_corrupted_rules_are_repaired_and_foreign_ones_stay() {
                     // The order of jumps in others' chains is not ours to keep.
                     let mut now = strip(&node.iptables_save());
                     let mut good = good.clone();
-                    (now.sort(), good.sort());
+                    now.sort();
+                    good.sort();
                     now == good
                 });
             }
@@ -303,7 +308,8 @@ fn rules_read_back_as_they_were_written_in_both_variants() {
     let node = lab.node(1);
     let endpoint = |ip: [u8; 4], local| Endpoint { address: SocketAddrV4::new(ip.into(), 8080), local };
     let port = |protocol, port, node_port| Port { name: "p".into(), protocol, port, node_port };
-    let endpoints = vec![endpoint([10, 244, 1, 2], true), endpoint([10, 244, 2, 2], false), endpoint([10, 244, 3, 3], false)];
+    let endpoints =
+        vec![endpoint([10, 244, 1, 2], true), endpoint([10, 244, 2, 2], false), endpoint([10, 244, 3, 3], false)];
     let view = |affinity_secs, last| ServiceView {
         cluster_ips: vec![[10, 96, 0, last].into(), [172, 16, 0, last].into()],
         external_ips: vec![[203, 0, 113, last].into()],

@@ -31,8 +31,7 @@ pub fn add(attachment: &Attachment, conf: &NetConf) -> Result<CniResult, CniErro
         None => prepare(&mut netlink, conf)?,
     };
     let address = ipam::reserve(conf, &attachment.owner())?;
-    let address =
-        Ipv4Net::new(address, conf.ipam.subnet.prefix_len()).expect("the prefix length is the subnet's own");
+    let address = Ipv4Net::new(address, conf.ipam.subnet.prefix_len()).expect("the prefix length is the subnet's own");
     let host_name = veth::host_name(&attachment.container_id, &attachment.ifname);
     let attached = attach(&mut netlink, attachment, conf, &netns, &bridge, address, &host_name)
         .and_then(|link| guard(&mut netlink, conf, &host_name, address).map(|()| link));

@@ -131,8 +131,7 @@ mod tests {
                 {"type":"a"}, {"type":"b","capabilities":{"portMappings":true}}]}"#,
         )
         .unwrap();
-        let ports =
-            [PortMapping { host_port: 1, container_port: 2, protocol: "UDP".into(), host_ip: String::new() }];
+        let ports = [PortMapping { host_port: 1, container_port: 2, protocol: "UDP".into(), host_ip: String::new() }];
         let first = plugin_conf(&list, 0, None, &ports);
         assert_eq!(first, json!({"type": "a", "name": "n", "cniVersion": "1.0.0"}));
         let second = plugin_conf(&list, 1, Some(&json!({"ips": []})), &ports);

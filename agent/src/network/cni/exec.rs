@@ -185,9 +185,8 @@ impl Plugins {
         conf: &Value,
     ) -> Result<Vec<u8>, NetworkError> {
         let exec = |source| NetworkError::Exec { plugin: kind.to_owned(), command, source };
-        let path = self
-            .find(kind)
-            .ok_or_else(|| exec(io::Error::new(io::ErrorKind::NotFound, self.not_found(kind))))?;
+        let path =
+            self.find(kind).ok_or_else(|| exec(io::Error::new(io::ErrorKind::NotFound, self.not_found(kind))))?;
         let search = std::env::join_paths(&self.plugin_dirs).map_err(|e| exec(io::Error::other(e)))?;
         let mut child = Command::new(path)
             .env("CNI_COMMAND", command)
@@ -203,16 +202,14 @@ impl Plugins {
             .kill_on_drop(true)
             .spawn()
             .map_err(exec)?;
-        let mut stdin = child.stdin.take();
+        let stdin = child.stdin.take();
         let input = conf.to_string();
         let work = async {
             let write = async {
-                match &mut stdin {
+                if let Some(mut pipe) = stdin {
                     // A plugin that does not read its configuration tells why on stdout.
-                    Some(pipe) => drop(pipe.write_all(input.as_bytes()).await),
-                    None => {}
+                    drop(pipe.write_all(input.as_bytes()).await);
                 }
-                drop(stdin.take());
             };
             tokio::join!(write, child.wait_with_output()).1
         };

@@ -145,10 +145,8 @@ impl OwnNetwork {
     /// Blocks.
     pub(super) fn gc(&self, valid: &[SandboxId]) -> Result<(), NetworkError> {
         let Some(mut conf) = self.conf() else { return Ok(()) };
-        conf.valid_attachments = valid
-            .iter()
-            .map(|id| ValidAttachment { container_id: id.0.clone(), ifname: IFNAME.to_owned() })
-            .collect();
+        conf.valid_attachments =
+            valid.iter().map(|id| ValidAttachment { container_id: id.0.clone(), ifname: IFNAME.to_owned() }).collect();
         coracle_cni::gc(&conf).map_err(failed("GC"))?;
         self.shared.ports.retain(valid).map_err(CniError::from).map_err(failed("GC"))
     }

@@ -156,8 +156,10 @@ fn without_service_cidrs_every_service_without_endpoints_is_rejected_by_itself()
     let fragment = frame.fragment(&key("web"), &view);
     assert_eq!(
         fragment.rejects,
-        ["-d 10.96.0.10/32 -p tcp -m comment --comment \"default/web:http\" -m tcp --dport 80 -j REJECT --reject-with \
-          tcp-reset"]
+        [
+            "-d 10.96.0.10/32 -p tcp -m comment --comment \"default/web:http\" -m tcp --dport 80 -j REJECT --reject-with \
+          tcp-reset"
+        ]
     );
     assert!(fragment.services.is_empty() && fragment.chains.is_empty());
 }

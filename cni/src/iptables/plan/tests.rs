@@ -36,10 +36,7 @@ fn desired() -> Desired {
 #[test]
 fn stale_chains_and_surplus_jumps_go_and_foreign_rules_stay() {
     let text = transaction("nat", &reconcile(&parse(SAVED), &desired()));
-    assert_eq!(
-        text,
-        "*nat\n:OUR-OLD - [0:0]\n-D PREROUTING -j OUR-A\n-D PREROUTING -j OUR-OLD\n-X OUR-OLD\nCOMMIT\n"
-    );
+    assert_eq!(text, "*nat\n:OUR-OLD - [0:0]\n-D PREROUTING -j OUR-A\n-D PREROUTING -j OUR-OLD\n-X OUR-OLD\nCOMMIT\n");
 }
 
 #[test]
