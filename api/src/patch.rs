@@ -3,6 +3,7 @@
 //! A patched object is raw: it may hold nulls, unknown fields and wrong types. [`decode_patched`] brings it back into the
 //! form of a decoded one.
 
+pub mod apply;
 pub mod json;
 pub mod merge;
 pub mod strategic;

@@ -87,8 +87,10 @@ fn merge_maps(
 /// Whether two values of a merge key are one: by their text, as upstream compares them.
 fn same(a: Option<&Value>, b: Option<&Value>) -> bool {
     match (a, b) {
+        (Some(Value::String(a)), Some(Value::String(b))) => a == b,
         (Some(Value::String(text)), Some(other)) | (Some(other), Some(Value::String(text))) => {
-            other.as_str().map_or_else(|| other.to_string() == *text, |o| o == text)
+            let other = other.to_string();
+            other == *text
         }
         (Some(a), Some(b)) => a == b,
         _ => false,

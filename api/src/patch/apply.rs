@@ -1,0 +1,192 @@
+//! Server-side apply: who owns which field, and what that means for a write.
+//!
+//! An apply merges the fields that its manager names into the live object, takes out those that the manager named the
+//! last time and nobody names now, and refuses to change what another manager owns unless forced. Any other write is
+//! tracked: what it changes becomes its manager's. Ownership lies in `metadata.managedFields`.
+//!
+//! Not here: taking over ownership from the annotation of client-side apply (kubectl does that itself), and conversion
+//! between versions (one version of each kind is served).
+//!
+//! Source: `sigs.k8s.io/structured-merge-diff/v6/merge/update.go`, `k8s.io/apimachinery/pkg/util/managedfields`.
+
+mod managers;
+mod set;
+mod typed;
+
+use serde_json::Value;
+
+use crate::meta;
+use crate::schema::Type;
+use crate::status::{Cause, Status, quote};
+
+use self::managers::{Manager, Managers};
+use self::set::Set;
+use self::typed::Shape;
+
+/// Who writes, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Writer<'a> {
+    /// The `fieldManager` of the request.
+    pub manager: &'a str,
+    /// `apiVersion` of the object as written.
+    pub api_version: &'a str,
+    /// Such as `status`; empty for the object itself.
+    pub subresource: &'a str,
+    /// This moment as RFC 3339.
+    pub time: &'a str,
+}
+
+/// Members of every object that nobody owns.
+const UNOWNED: [&str; 2] = ["f:apiVersion", "f:kind"];
+const UNOWNED_METADATA: [&str; 8] = [
+    "f:name",
+    "f:namespace",
+    "f:creationTimestamp",
+    "f:selfLink",
+    "f:uid",
+    "f:generation",
+    "f:managedFields",
+    "f:resourceVersion",
+];
+
+/// Applies `config`, a decoded object of type `ty`, to `live`; without `live` it is created. The result carries its
+/// `managedFields`; it may differ from `live` in nothing at all, and then needs no write.
+///
+/// # Errors
+/// 400 if `config` has `managedFields`; 409 with a cause for each field that another manager owns, unless `force`.
+pub fn apply(ty: Type, live: Option<&Value>, config: &Value, writer: Writer<'_>, force: bool) -> Result<Value, Status> {
+    let given = meta::get_array(config, &["metadata", "managedFields"]);
+    if !given.is_empty() {
+        return Err(Status::bad_request("metadata.managedFields must be nil"));
+    }
+    let shape = Shape::of_type(ty);
+    let mut managers = live.map_or_else(Managers::default, Managers::read);
+    let me = Manager::applier(writer);
+    let before = managers.set_of(&me);
+    let named = typed::to_set(config, shape);
+    let mut merged = match live {
+        Some(live) => typed::merge(without_managed_fields(live), config, shape),
+        None => config.clone(),
+    };
+    let mut owned = managers.union_of_others(&me);
+    owned.merge(&named);
+    typed::remove_unowned(&mut merged, shape, &before, &owned);
+    if let Some(live) = live {
+        let conflicts = managers.conflicts(&me, &named, live, &merged, shape);
+        if !force && !conflicts.is_empty() {
+            return Err(conflict_status(&conflicts));
+        }
+        managers.take(&conflicts);
+    }
+    managers.keep_existing(&typed::to_set(&merged, shape));
+    let owned = stripped(named);
+    let unchanged = owned == before && live.is_some_and(|live| without_managed_fields(live) == merged);
+    managers.put(me, owned, if unchanged { None } else { Some(writer.time) }, writer.api_version);
+    managers.write(&mut merged);
+    Ok(merged)
+}
+
+/// Tracks a write that is no apply: what `new` has otherwise than `old` becomes the writer's. Sets `managedFields` of
+/// `new`.
+pub fn track(ty: Type, old: Option<&Value>, new: &mut Value, writer: Writer<'_>) {
+    let shape = Shape::of_type(ty);
+    let given = meta::get_array(new, &["metadata", "managedFields"]);
+    // One empty entry is how a client resets the list.
+    let reset = given == [serde_json::json!({})];
+    let mut managers = match (given.is_empty(), old) {
+        (true, Some(old)) => Managers::read(old),
+        (false, _) if !reset => Managers::read(new),
+        _ => Managers::default(),
+    };
+    let me = Manager::updater(writer);
+    let all = typed::to_set(new, shape);
+    let changed = match old {
+        Some(old) => typed::changed(&all, old, new, shape),
+        None => all.clone(),
+    };
+    managers.lose(&me, &changed);
+    let changed = stripped(changed);
+    if !changed.is_empty() {
+        let mut mine = managers.set_of(&me);
+        mine.merge(&changed);
+        managers.put(me, mine, Some(writer.time), writer.api_version);
+    }
+    managers.keep_existing(&all);
+    managers.write(new);
+}
+
+fn without_managed_fields(object: &Value) -> Value {
+    let mut object = object.clone();
+    meta::remove(&mut object, &["metadata", "managedFields"]);
+    object
+}
+
+/// Without what nobody owns.
+fn stripped(mut set: Set) -> Set {
+    for key in UNOWNED {
+        set.children.remove(key);
+    }
+    if let Some(metadata) = set.children.get_mut("f:metadata") {
+        for key in UNOWNED_METADATA {
+            metadata.children.remove(key);
+        }
+        metadata.own = false;
+        if metadata.is_empty() {
+            set.children.remove("f:metadata");
+        }
+    }
+    set
+}
+
+/// A field that two managers want otherwise.
+struct Conflict {
+    manager: Manager,
+    path: Vec<String>,
+}
+
+fn conflict_status(conflicts: &[Conflict]) -> Status {
+    let causes = conflicts
+        .iter()
+        .map(|c| Cause {
+            kind: "FieldManagerConflict".to_owned(),
+            message: format!("conflict with {}", print(&c.manager)),
+            field: set::print_path(&c.path),
+        })
+        .collect();
+    let message = match conflicts {
+        [one] => {
+            let (manager, path) = (print(&one.manager), set::print_path(&one.path));
+            format!("Apply failed with 1 conflict: conflict with {manager}: {path}")
+        }
+        several => {
+            let mut lines = Vec::new();
+            let mut last = None;
+            for conflict in several {
+                if last != Some(&conflict.manager) {
+                    lines.push(format!("conflicts with {}:", print(&conflict.manager)));
+                    last = Some(&conflict.manager);
+                }
+                lines.push(format!("- {}", set::print_path(&conflict.path)));
+            }
+            format!("Apply failed with {} conflicts: {}", several.len(), lines.join("\n"))
+        }
+    };
+    Status::apply_conflict(causes, message)
+}
+
+fn print(manager: &Manager) -> String {
+    let mut out = quote(&manager.name);
+    if !manager.subresource.is_empty() {
+        out.push_str(&format!(" with subresource {}", quote(&manager.subresource)));
+    }
+    if !manager.applies {
+        out.push_str(&format!(" using {}", manager.api_version));
+        if !manager.time.is_empty() {
+            out.push_str(&format!(" at {}", manager.time));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::resource::Gvk;
+use crate::schema::table;
+
+fn deployment() -> Type {
+    table().by_gvk(&Gvk::new("apps", "v1", "Deployment")).expect("Deployment")
+}
+
+fn by<'a>(manager: &'a str, time: &'a str) -> Writer<'a> {
+    Writer { manager, api_version: "apps/v1", subresource: "", time }
+}
+
+fn object(spec: &Value) -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec})
+}
+
+fn applied(live: Option<&Value>, spec: &Value, manager: &str) -> Value {
+    apply(deployment(), live, &object(spec), by(manager, "T1"), false).expect("no conflict")
+}
+
+fn containers(list: &Value) -> Value {
+    json!({"template": {"spec": {"containers": list}}})
+}
+
+#[test]
+fn a_created_object_belongs_to_its_applier() {
+    let created =
+        applied(None, &containers(&json!([{"name": "a", "image": "i", "ports": [{"containerPort": 80}]}])), "m");
+    assert_eq!(
+        created["metadata"]["managedFields"],
+        json!([{"manager": "m", "operation": "Apply", "apiVersion": "apps/v1", "time": "T1", "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:spec": {"f:template": {"f:spec": {"f:containers": {
+                "k:{\"name\":\"a\"}": {".": {}, "f:name": {}, "f:image": {}, "f:ports": {
+                    "k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}, "f:containerPort": {}}}}}}}}}}])
+    );
+}
+
+#[test]
+fn fields_that_the_applier_drops_go_and_those_of_others_stay() {
+    let live = applied(None, &json!({"replicas": 3, "minReadySeconds": 5, "paused": true}), "m");
+    let live = applied(Some(&live), &json!({"minReadySeconds": 5}), "other");
+    let live = applied(Some(&live), &json!({"paused": true}), "m");
+    assert_eq!(live["spec"], json!({"paused": true, "minReadySeconds": 5}));
+    let live = applied(Some(&live), &json!({}), "other");
+    assert_eq!(live["spec"], json!({"paused": true}));
+}
+
+#[test]
+fn list_elements_merge_by_key_and_go_with_their_owner() {
+    let live = applied(None, &containers(&json!([{"name": "a", "image": "1"}, {"name": "b", "image": "1"}])), "m");
+    let live = applied(Some(&live), &containers(&json!([{"name": "s", "image": "2"}])), "sidecars");
+    let live = applied(Some(&live), &containers(&json!([{"name": "b", "image": "3"}])), "m");
+    let list = &live["spec"]["template"]["spec"]["containers"];
+    assert_eq!(*list, json!([{"name": "b", "image": "3"}, {"name": "s", "image": "2"}]));
+}
+
+#[test]
+fn what_another_manager_owns_is_a_conflict_unless_forced() {
+    let live = applied(None, &containers(&json!([{"name": "a", "image": "1"}])), "m");
+    let config = object(&containers(&json!([{"name": "a", "image": "2"}])));
+    let error = apply(deployment(), Some(&live), &config, by("n", "T2"), false).expect_err("a conflict");
+    let path = r#".spec.template.spec.containers[name="a"].image"#;
+    assert_eq!(error.message, format!("Apply failed with 1 conflict: conflict with \"m\": {path}"));
+    let cause = &error.details.expect("details").causes[0];
+    assert_eq!((cause.kind.as_str(), cause.field.as_str()), ("FieldManagerConflict", path));
+    let live = apply(deployment(), Some(&live), &config, by("n", "T2"), true).expect("forced");
+    assert_eq!(live["spec"]["template"]["spec"]["containers"][0]["image"], "2");
+    // The field is n's now: m may drop it without removing it.
+    let live = applied(Some(&live), &containers(&json!([{"name": "a"}])), "m");
+    assert_eq!(live["spec"]["template"]["spec"]["containers"][0]["image"], "2");
+}
+
+#[test]
+fn several_conflicts_are_listed_by_manager() {
+    let mut live = object(&json!({"replicas": 1, "paused": true}));
+    track(deployment(), None, &mut live, by("kubectl", "T1"));
+    let error =
+        apply(deployment(), Some(&live), &object(&json!({"replicas": 2, "paused": false})), by("n", "T2"), false);
+    assert_eq!(
+        error.expect_err("conflicts").message,
+        "Apply failed with 2 conflicts: conflicts with \"kubectl\" using apps/v1 at T1:\n- .spec.paused\n- .spec.replicas"
+    );
+}
+
+#[test]
+fn equal_values_are_shared() {
+    let live = applied(None, &json!({"replicas": 3}), "m");
+    let live = applied(Some(&live), &json!({"replicas": 3}), "n");
+    let live = applied(Some(&live), &json!({}), "m");
+    assert_eq!(live["spec"]["replicas"], 3);
+}
+
+#[test]
+fn other_writes_take_what_they_change() {
+    let live = applied(None, &json!({"replicas": 3, "paused": true}), "m");
+    let mut scaled = live.clone();
+    scaled["spec"]["replicas"] = json!(5);
+    track(deployment(), Some(&live), &mut scaled, by("hpa", "T2"));
+    let entries = scaled["metadata"]["managedFields"].as_array().expect("entries").clone();
+    assert_eq!(entries[0]["fieldsV1"], json!({"f:spec": {"f:paused": {}}}));
+    assert_eq!(
+        (&entries[1]["manager"], &entries[1]["fieldsV1"]),
+        (&json!("hpa"), &json!({"f:spec": {"f:replicas": {}}}))
+    );
+    // An applier that names the field again meets its new owner.
+    let error = apply(deployment(), Some(&scaled), &object(&json!({"replicas": 3})), by("m", "T3"), false);
+    assert_eq!(error.map_err(|s| s.code), Err(409));
+    // A write that changes nothing owns nothing.
+    let mut same = scaled.clone();
+    track(deployment(), Some(&scaled), &mut same, by("noop", "T4"));
+    assert_eq!(same, scaled);
+}
+
+#[test]
+fn fields_that_vanish_are_forgotten() {
+    let live = applied(None, &json!({"replicas": 3, "paused": true}), "m");
+    let mut edited = live.clone();
+    meta::remove(&mut edited, &["spec", "paused"]);
+    track(deployment(), Some(&live), &mut edited, by("editor", "T2"));
+    assert_eq!(edited["metadata"]["managedFields"][0]["fieldsV1"], json!({"f:spec": {"f:replicas": {}}}));
+}
+
+#[test]
+fn applying_the_same_again_changes_nothing() {
+    let live = applied(None, &json!({"replicas": 3, "selector": {"matchLabels": {"a": "b"}}}), "m");
+    let config = object(&json!({"replicas": 3, "selector": {"matchLabels": {"a": "b"}}}));
+    assert_eq!(apply(deployment(), Some(&live), &config, by("m", "T9"), false), Ok(live));
+}
+
+#[test]
+fn atomic_values_are_owned_as_a_whole() {
+    let live = applied(None, &json!({"selector": {"matchLabels": {"a": "b"}}}), "m");
+    assert_eq!(live["metadata"]["managedFields"][0]["fieldsV1"], json!({"f:spec": {"f:selector": {}}}));
+}
+
+fn specs() -> impl Strategy<Value = Value> {
+    let labels = proptest::collection::btree_map("[a-c]", "[x-z]", 0..3);
+    let items = proptest::collection::btree_map("[a-d]", proptest::option::of("[i-k]"), 0..4);
+    (proptest::option::of(0..3_i32), labels, items).prop_map(|(replicas, labels, items)| {
+        let list: Vec<Value> = items
+            .into_iter()
+            .map(|(name, image)| image.map_or_else(|| json!({"name": name}), |i| json!({"name": name, "image": i})))
+            .collect();
+        let mut spec = json!({"template": {"metadata": {"labels": labels}, "spec": {"containers": list}}});
+        if let Some(replicas) = replicas {
+            spec["replicas"] = replicas.into();
+        }
+        spec
+    })
+}
+
+proptest! {
+    #[test]
+    fn apply_is_idempotent(first in specs(), second in specs()) {
+        let live = applied(None, &first, "m");
+        let once = applied(Some(&live), &second, "m");
+        prop_assert_eq!(&applied(Some(&once), &second, "m"), &once);
+    }
+
+    #[test]
+    fn the_order_of_appliers_of_different_fields_does_not_matter(replicas in 0..5_i32, labels in proptest::collection::btree_map("[a-c]", "[x-z]", 1..3)) {
+        let (a, b) = (json!({"replicas": replicas}), json!({"template": {"metadata": {"labels": labels}}}));
+        let base = applied(None, &json!({"paused": true}), "base");
+        let one = applied(Some(&applied(Some(&base), &a, "a")), &b, "b");
+        let two = applied(Some(&applied(Some(&base), &b, "b")), &a, "a");
+        prop_assert_eq!(one, two);
+    }
+
+    #[test]
+    fn what_the_only_applier_names_is_what_there_is(first in specs(), second in specs()) {
+        let live = applied(None, &first, "m");
+        let mut after = applied(Some(&live), &second, "m");
+        meta::remove(&mut after, &["metadata", "managedFields"]);
+        let images = |spec: &Value| -> Vec<(String, String)> {
+            let list = spec["template"]["spec"]["containers"].as_array().cloned().unwrap_or_default();
+            let mut all: Vec<(String, String)> = list.iter().map(|c| (c["name"].to_string(), c["image"].to_string())).collect();
+            all.sort();
+            all
+        };
+        prop_assert_eq!(images(&after["spec"]), images(&second));
+        prop_assert_eq!(&after["spec"]["replicas"], &second["replicas"]);
+    }
+}

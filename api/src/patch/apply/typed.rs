@@ -1,0 +1,235 @@
+//! Values walked along the schema: their field sets, merging, and removal by field set.
+
+use serde_json::{Map, Value};
+
+use super::set::Set;
+use crate::schema::{Element, Field, FieldKind, ListType, Type};
+
+/// How a value merges.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Shape {
+    /// As a whole: single values, atomic lists and structs.
+    Leaf,
+    /// Field by field.
+    Struct(Type),
+    /// Member by member; members are of this type or leaves.
+    Map(Option<Type>),
+    /// A list by value.
+    Set,
+    /// A list by the keys of its elements.
+    Keyed(Field, Type),
+}
+
+impl Shape {
+    pub(super) fn of_type(ty: Type) -> Self {
+        if ty.is_atomic() { Self::Leaf } else { Self::Struct(ty) }
+    }
+
+    fn of_field(field: &Field) -> Self {
+        match (field.kind, field.list_type) {
+            (FieldKind::One(Element::Object(ty)), _) if !field.atomic => Self::of_type(ty),
+            (FieldKind::Map(element), _) if !field.atomic => match element {
+                Element::Object(ty) => Self::Map(Some(ty)),
+                _ => Self::Map(None),
+            },
+            (FieldKind::List(_), Some(ListType::Set)) => Self::Set,
+            (FieldKind::List(Element::Object(ty)), Some(ListType::Map)) => Self::Keyed(*field, ty),
+            _ => Self::Leaf,
+        }
+    }
+
+    /// The shape that fits a value: a value of another JSON type than the schema's is a leaf.
+    fn for_value(self, value: &Value) -> Self {
+        match (self, value) {
+            (Self::Struct(_) | Self::Map(_), Value::Object(_)) | (Self::Set | Self::Keyed(..), Value::Array(_)) => self,
+            _ => Self::Leaf,
+        }
+    }
+
+    /// The shape of a member or element.
+    fn child(self, key: &str) -> Self {
+        match self {
+            Self::Struct(ty) => ty.field(key.get(2..).unwrap_or("")).map_or(Self::Leaf, |f| Self::of_field(&f)),
+            Self::Map(Some(ty)) | Self::Keyed(_, ty) => Self::of_type(ty),
+            _ => Self::Leaf,
+        }
+    }
+
+    /// The path element of a list's element.
+    fn element_key(self, item: &Value) -> String {
+        let Self::Keyed(field, ty) = self else { return format!("v:{item}") };
+        let mut keys = Map::new();
+        for key in field.list_map_keys() {
+            let default = || ty.field(key)?.default.and_then(|d| serde_json::from_str(d).ok());
+            keys.insert(key.to_owned(), item.get(key).cloned().or_else(default).unwrap_or(Value::Null));
+        }
+        format!("k:{}", Value::Object(keys))
+    }
+}
+
+/// The value of a member or element.
+fn child<'a>(value: &'a Value, shape: Shape, key: &str) -> Option<&'a Value> {
+    match (shape, value) {
+        (Shape::Struct(_) | Shape::Map(_), Value::Object(map)) => map.get(key.get(2..)?),
+        (Shape::Set | Shape::Keyed(..), Value::Array(items)) => items.iter().find(|i| shape.element_key(i) == key),
+        _ => None,
+    }
+}
+
+/// The paths of a value.
+pub(super) fn to_set(value: &Value, shape: Shape) -> Set {
+    let mut set = Set::default();
+    match (shape.for_value(value), value) {
+        (shape @ (Shape::Struct(_) | Shape::Map(_)), Value::Object(map)) => {
+            for (name, value) in map {
+                let key = format!("f:{name}");
+                let mut inner = to_set(value, shape.child(&key));
+                // Upstream does not own empty lists; owning them makes a second apply of one find nothing to do.
+                inner.own |= matches!(shape, Shape::Map(_)) || is_hollow(value);
+                if !inner.is_empty() {
+                    set.children.insert(key, inner);
+                }
+            }
+        }
+        (shape @ (Shape::Set | Shape::Keyed(..)), Value::Array(items)) => {
+            for item in items {
+                let key = shape.element_key(item);
+                let mut inner = to_set(item, shape.child(&key));
+                inner.own = true;
+                set.children.insert(key, inner);
+            }
+        }
+        _ => set.own = true,
+    }
+    set
+}
+
+/// Merges `config` into `live`.
+pub(super) fn merge(live: Value, config: &Value, shape: Shape) -> Value {
+    match (shape.for_value(config), live, config) {
+        (shape @ (Shape::Struct(_) | Shape::Map(_)), Value::Object(mut live), Value::Object(config)) => {
+            for (name, value) in config {
+                let merged = match live.remove(name) {
+                    Some(old) => merge(old, value, shape.child(&format!("f:{name}"))),
+                    None => value.clone(),
+                };
+                live.insert(name.clone(), merged);
+            }
+            Value::Object(live)
+        }
+        (shape @ (Shape::Set | Shape::Keyed(..)), Value::Array(live), Value::Array(config)) => {
+            Value::Array(merge_lists(live, config, shape))
+        }
+        (_, _, config) => config.clone(),
+    }
+}
+
+/// Elements of both, in the order of `config`; those of `live` alone keep their places before, between and after.
+fn merge_lists(live: Vec<Value>, config: &[Value], shape: Shape) -> Vec<Value> {
+    let keyed = |items: &[Value]| -> Vec<String> { items.iter().map(|i| shape.element_key(i)).collect() };
+    let (live_keys, config_keys) = (keyed(&live), keyed(config));
+    let mut out = Vec::with_capacity(live.len() + config.len());
+    let (mut l, mut c) = (0, 0);
+    while l < live.len() || c < config.len() {
+        if l < live.len() && !config_keys.contains(&live_keys[l]) {
+            out.push(live[l].clone());
+            l += 1;
+        } else if c < config.len() {
+            let key = &config_keys[c];
+            let old = live_keys.iter().position(|k| k == key).map(|at| live[at].clone());
+            out.push(match old {
+                Some(old) => merge(old, &config[c], shape.child(key)),
+                None => config[c].clone(),
+            });
+            if l < live.len() && live_keys[l] == *key {
+                l += 1;
+            }
+            c += 1;
+        } else {
+            // It stands in the config's order already.
+            l += 1;
+        }
+    }
+    out
+}
+
+/// Removes what `last` has and `owned` has not.
+pub(super) fn remove_unowned(value: &mut Value, shape: Shape, last: &Set, owned: &Set) {
+    for (key, last) in &last.children {
+        match owned.children.get(key) {
+            None => remove_child(value, shape, key),
+            Some(owned) => {
+                let inner = shape.child(key);
+                if let Some(child) = child_mut(value, shape, key) {
+                    let was_empty = is_hollow(child);
+                    remove_unowned(child, inner, last, owned);
+                    if !was_empty && is_hollow(child) && owned.is_empty() {
+                        remove_child(value, shape, key);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn is_hollow(value: &Value) -> bool {
+    value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
+}
+
+fn remove_child(value: &mut Value, shape: Shape, key: &str) {
+    match (shape, value) {
+        (Shape::Struct(_) | Shape::Map(_), Value::Object(map)) => drop(map.remove(key.get(2..).unwrap_or(""))),
+        (Shape::Set | Shape::Keyed(..), Value::Array(items)) => items.retain(|i| shape.element_key(i) != key),
+        _ => {}
+    }
+}
+
+fn child_mut<'a>(value: &'a mut Value, shape: Shape, key: &str) -> Option<&'a mut Value> {
+    match (shape, value) {
+        (Shape::Struct(_) | Shape::Map(_), Value::Object(map)) => map.get_mut(key.get(2..)?),
+        (Shape::Set | Shape::Keyed(..), Value::Array(items)) => items.iter_mut().find(|i| shape.element_key(i) == key),
+        _ => None,
+    }
+}
+
+/// The paths of `all`, the set of `new`, where `old` has nothing or another value.
+pub(super) fn changed(all: &Set, old: &Value, new: &Value, shape: Shape) -> Set {
+    let mut out = Set::default();
+    for (key, inner) in &all.children {
+        let (old, new) = (child(old, shape, key), child(new, shape, key));
+        let difference = match (old, new) {
+            (Some(old), Some(new)) if old == new => continue,
+            (Some(old), Some(new)) if !inner.children.is_empty() => changed(inner, old, new, shape.child(key)),
+            _ => inner.clone(),
+        };
+        if !difference.is_empty() {
+            out.children.insert(key.clone(), difference);
+        }
+    }
+    out
+}
+
+/// Calls `found` with every leaf that `theirs` and `mine` share and that is not the same in `live` and `merged`.
+pub(super) fn clashes(
+    theirs: &Set,
+    mine: &Set,
+    values: (Option<&Value>, Option<&Value>),
+    shape: Shape,
+    path: &mut Vec<String>,
+    found: &mut impl FnMut(&[String]),
+) {
+    if values.0 == values.1 {
+        return;
+    }
+    if theirs.own && mine.children.is_empty() {
+        found(path);
+        return;
+    }
+    for (key, theirs) in &theirs.children {
+        let Some(mine) = mine.children.get(key) else { continue };
+        let values = (values.0.and_then(|v| child(v, shape, key)), values.1.and_then(|v| child(v, shape, key)));
+        path.push(key.clone());
+        clashes(theirs, mine, values, shape.child(key), path, found);
+        path.pop();
+    }
+}
