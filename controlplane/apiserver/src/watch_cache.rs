@@ -1,7 +1,7 @@
 //! The watch cache: what GET, LIST and WATCH are served from.
 //!
 //! Every stored object is held here once, encoded, with its resourceVersion inside; nothing is parsed or encoded again
-//! for a reader. One task ([`feed`]) follows the store and is the only writer. The cache never writes to the store.
+//! for a reader. One watch of the store feeds it (`feed`). The cache never writes to the store.
 //!
 //! How handlers use it:
 //!
@@ -67,7 +67,7 @@ pub use resource::{ResourceCache, Snapshot};
 pub use selection::{Filter, Scope, Selection};
 pub use watcher::Watcher;
 
-use feed::{Feed, Register};
+use feed::{Feed, Register, Source};
 
 /// How long a reader waits for a revision that is not there yet.
 ///
@@ -105,6 +105,8 @@ pub struct WatchCacheLimits {
     pub ring_bytes: usize,
     /// Most states that are kept for continue tokens.
     pub pins: usize,
+    /// Most bytes of superseded objects that these states keep alive together.
+    pub pin_bytes: u64,
     /// How long such a state is kept after its last use.
     pub pin_age: Duration,
     /// How many revisions before the present the cache starts with, so that watches survive a restart.
@@ -117,6 +119,7 @@ impl Default for WatchCacheLimits {
             ring_events: 8192,
             ring_bytes: 8 << 20,
             pins: 64,
+            pin_bytes: 64 << 20,
             pin_age: Duration::from_secs(300),
             warm_revisions: 1000,
         }
@@ -174,13 +177,13 @@ impl WatchCache {
         shutdown: CancellationToken,
     ) -> Result<Arc<Self>, WatchCacheError> {
         let warm = backend.current_revision().0.saturating_sub(limits.warm_revisions);
-        let (shared, stream) = match Shared::load(&*backend, &resources, limits, Revision(warm)).await {
+        let shared = match Shared::load(&*backend, &resources, limits, Revision(warm)).await {
             Err(StoreError::Compacted { oldest, .. }) => Shared::load(&*backend, &resources, limits, oldest).await?,
             other => other?,
         };
         let (registrations, receiver) = mpsc::channel(REGISTRATIONS);
         let feed = Feed { backend: Arc::clone(&backend), shared: Arc::clone(&shared), registrations: receiver };
-        let feed = tokio::spawn(feed.run(stream, shutdown));
+        let feed = tokio::spawn(feed.run(shutdown));
         let cache = Arc::new(Self { backend, shared, registrations, feed: Mutex::new(Some(feed)) });
         cache.catch_up().await?;
         Ok(cache)
@@ -222,6 +225,10 @@ impl WatchCache {
     /// # Errors
     /// [`WatchCacheError::TooLarge`] after that time, [`WatchCacheError::Closed`].
     pub async fn wait_for(&self, revision: Revision) -> Result<(), WatchCacheError> {
+        if self.shared.applied() >= revision {
+            return Ok(());
+        }
+        self.shared.source.pull(&self.shared, revision);
         if self.shared.applied() >= revision {
             return Ok(());
         }
@@ -267,6 +274,7 @@ struct Shared {
     limits: WatchCacheLimits,
     applied: Arc<AtomicU64>,
     announced: watch::Sender<Announced>,
+    source: Source,
 }
 
 /// What waiters wait for.
@@ -282,12 +290,13 @@ impl Shared {
         resources: &[ResourceConfig],
         limits: WatchCacheLimits,
         at: Revision,
-    ) -> Result<(Arc<Self>, coracle_store::WatchStream), StoreError> {
+    ) -> Result<Arc<Self>, StoreError> {
         let shared = Arc::new(Self {
             resources: RwLock::default(),
             limits,
             applied: Arc::new(AtomicU64::new(at.0)),
             announced: watch::Sender::new(Announced { revision: at, closed: false }),
+            source: Source::default(),
         });
         let stream = feed::watch(backend, at).await?;
         for config in resources {
@@ -295,7 +304,8 @@ impl Shared {
             feed::load(backend, &resource, at).await?;
             shared.insert(resource);
         }
-        Ok((shared, stream))
+        shared.source.put(stream);
+        Ok(shared)
     }
 
     fn make(&self, config: ResourceConfig, start: Revision) -> Arc<ResourceCache> {

@@ -1,24 +1,149 @@
-//! The one task that feeds the cache from the store.
+//! Feeds the cache from the store.
 //!
 //! One watch of everything under `/registry/`; each batch is applied to all resources it touches, then the new revision
-//! is announced, then watchers are woken. If the store cuts the watch off, it is resumed; if the store has forgotten the
-//! point of resumption, everything is loaded again and watchers are told that they lost events.
+//! is announced, then watchers are woken. The store queues a batch before it acknowledges the writes in it. So whoever
+//! waits for a revision takes the batches up to it himself ([`Source::pull`]) and need not wait for a task to be
+//! scheduled; the task takes what nobody waits for.
+//!
+//! If the store cuts the watch off, the task resumes it; if the store has forgotten the point of resumption, everything is
+//! loaded again and watchers are told that they lost events. Meanwhile there is no stream and pulling does nothing.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
 use coracle_store::{Backend, Event, EventBatch, RangeRequest, Revision, StoreError, WatchStream};
 use futures::StreamExt;
-use tokio::sync::{mpsc, oneshot};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::{ResourceConfig, Shared, WatchCacheError, resource::ResourceCache};
+use super::{
+    ResourceConfig, Shared, WatchCacheError,
+    resource::{ResourceCache, Wake},
+};
 
 /// What the whole store is under.
 const ROOT: &str = "/registry/";
 /// Objects read from the store at once while loading; bounds what is held twice.
 const PAGE: usize = 1000;
+/// Batches the task applies before it lets others have their turn.
+const BATCHES_AT_ONCE: usize = 16;
 /// Pause after an engine failure before the watch is tried again.
 const RETRY: Duration = Duration::from_millis(200);
+
+/// The watch of the store. Whoever holds the lock applies what he takes, so batches stay in order.
+#[derive(Default)]
+pub(super) struct Source {
+    stream: Mutex<Stream>,
+    /// Wakes the task after somebody else polled the stream in vain or found its end.
+    kick: Notify,
+}
+
+#[derive(Default)]
+enum Stream {
+    /// Taken by the task.
+    #[default]
+    Away,
+    Live(WatchStream),
+    /// Found to have ended: with an error, or because the store was closed.
+    Ended(Option<StoreError>),
+}
+
+/// Why there is no stream any more.
+enum End {
+    Failed(StoreError),
+    Closed,
+}
+
+impl Source {
+    pub(super) fn put(&self, stream: WatchStream) {
+        *self.stream.lock() = Stream::Live(stream);
+    }
+
+    /// Applies what is queued until `revision` is reached, without waiting.
+    pub(super) fn pull(&self, shared: &Shared, revision: Revision) {
+        let mut wakes = Vec::new();
+        let mut stream = self.stream.lock();
+        while shared.applied() < revision {
+            // A stream that has something does not keep the waker.
+            if stream.poll_apply(shared, &mut Context::from_waker(Waker::noop()), &mut wakes).is_ready() {
+                continue;
+            }
+            self.kick.notify_one();
+            break;
+        }
+        drop(stream);
+        wakes.into_iter().for_each(Wake::wake);
+    }
+
+    /// Applies what comes; ready when the stream has ended.
+    fn poll_feed(&self, shared: &Shared, cx: &mut Context<'_>) -> Poll<End> {
+        let mut wakes = Vec::new();
+        let mut stream = self.stream.lock();
+        let mut batches = 0;
+        while batches < BATCHES_AT_ONCE && stream.poll_apply(shared, cx, &mut wakes).is_ready() {
+            batches += 1;
+        }
+        let ended = match &mut *stream {
+            Stream::Ended(why) => Some(why.take().map_or(End::Closed, End::Failed)),
+            Stream::Live(_) | Stream::Away => None,
+        };
+        drop(stream);
+        wakes.into_iter().for_each(Wake::wake);
+        if batches == BATCHES_AT_ONCE {
+            cx.waker().wake_by_ref();
+        }
+        ended.map_or(Poll::Pending, Poll::Ready)
+    }
+
+    fn take(&self) -> Stream {
+        std::mem::take(&mut self.stream.lock())
+    }
+}
+
+impl Stream {
+    /// Ready if a batch was applied.
+    fn poll_apply(&mut self, shared: &Shared, cx: &mut Context<'_>, wakes: &mut Vec<Wake>) -> Poll<()> {
+        let Self::Live(stream) = self else {
+            return Poll::Pending;
+        };
+        match stream.poll_next_unpin(cx) {
+            Poll::Ready(Some(Ok(batch))) => {
+                wakes.extend(apply(shared, &batch));
+                Poll::Ready(())
+            }
+            Poll::Ready(end) => {
+                *self = Self::Ended(end.and_then(Result::err));
+                Poll::Pending
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+/// Applies a batch to all resources it touches and announces its revision; returns whom to wake.
+fn apply(shared: &Shared, batch: &EventBatch) -> Vec<Wake> {
+    let mut wakes = Vec::new();
+    // The order between resources within a batch is nobody's concern: none is announced before all are applied.
+    let mut rest: Vec<&Event> = batch.events.iter().collect();
+    while let Some(first) = rest.first() {
+        let Some(resource) = shared.resource_of(&first.kv.key) else {
+            let unknown = Arc::clone(&first.kv.key);
+            rest.retain(|event| event.kv.key != unknown);
+            continue;
+        };
+        let prefix = &resource.config().prefix;
+        let (mine, others): (Vec<&Event>, Vec<&Event>) =
+            rest.into_iter().partition(|event| event.kv.key.starts_with(prefix));
+        wakes.push(resource.apply(&mine, batch.revision));
+        rest = others;
+    }
+    shared.announce(batch.revision);
+    wakes
+}
 
 /// A resource to be added while the cache runs.
 pub(super) struct Register {
@@ -34,57 +159,39 @@ pub(super) struct Feed {
 }
 
 enum Input {
-    Batch(Option<Result<EventBatch, StoreError>>),
+    End(End),
+    Kick,
     Register(Register),
     Stop,
 }
 
 impl Feed {
     /// Feeds until `shutdown`, then ends all watches.
-    pub(super) async fn run(mut self, mut stream: WatchStream, shutdown: CancellationToken) {
+    pub(super) async fn run(mut self, shutdown: CancellationToken) {
         loop {
+            let source = &self.shared.source;
             let input = tokio::select! {
                 biased;
                 () = shutdown.cancelled() => Input::Stop,
                 Some(register) = self.registrations.recv() => Input::Register(register),
-                batch = stream.next() => Input::Batch(batch),
+                () = source.kick.notified() => Input::Kick,
+                end = std::future::poll_fn(|cx| source.poll_feed(&self.shared, cx)) => Input::End(end),
             };
             match input {
-                Input::Batch(Some(Ok(batch))) => self.apply(&batch),
-                Input::Batch(Some(Err(error))) => {
+                // The stream is polled again, and keeps this task's waker.
+                Input::Kick => {}
+                Input::End(End::Failed(error)) => {
                     tracing::warn!(%error, "the watch of the store broke off");
                     match self.resume(&shutdown).await {
-                        Some(resumed) => stream = resumed,
+                        Some(resumed) => source.put(resumed),
                         None => break,
                     }
                 }
                 Input::Register(register) => self.register(register).await,
-                Input::Batch(None) | Input::Stop => break,
+                Input::End(End::Closed) | Input::Stop => break,
             }
         }
         self.shared.close();
-    }
-
-    fn apply(&self, batch: &EventBatch) {
-        let mut wakes = Vec::new();
-        // Events of one resource mostly come in runs; an order between resources within a batch is nobody's concern.
-        let mut rest: Vec<&Event> = batch.events.iter().collect();
-        while let Some(first) = rest.first() {
-            let Some(resource) = self.shared.resource_of(&first.kv.key) else {
-                let unknown = Arc::clone(&first.kv.key);
-                rest.retain(|event| event.kv.key != unknown);
-                continue;
-            };
-            let prefix = &resource.config().prefix;
-            let (mine, others): (Vec<&Event>, Vec<&Event>) =
-                rest.into_iter().partition(|event| event.kv.key.starts_with(prefix));
-            wakes.push(resource.apply(&mine, batch.revision));
-            rest = others;
-        }
-        self.shared.announce(batch.revision);
-        for wake in wakes {
-            wake.wake();
-        }
     }
 
     /// A new watch of the store after one broke off; `None` when there is no point.
@@ -123,10 +230,13 @@ impl Feed {
     }
 
     async fn register(&self, register: Register) {
+        // Without a stream nobody else applies anything until the resource is in.
+        let stream = self.shared.source.take();
         let at = self.shared.applied();
         let resource = self.shared.make(register.config, at);
         let loaded = load(&*self.backend, &resource, at).await;
         let reply = loaded.map(|()| self.shared.insert(resource)).map_err(WatchCacheError::from);
+        *self.shared.source.stream.lock() = stream;
         // Whoever asked may have gone; the resource stays.
         let _ = register.reply.send(reply);
     }

@@ -65,8 +65,8 @@ pub struct Continue {
     pub remaining: Option<usize>,
 }
 
-/// Takes one answer out of a snapshot.
-pub(super) fn cut(snapshot: &Snapshot, request: &ListRequest, prefix: &str) -> ListResult {
+/// Takes one answer out of a snapshot, whose scope has `total` objects if that is known.
+pub(super) fn cut(snapshot: &Snapshot, request: &ListRequest, prefix: &str, total: Option<usize>) -> ListResult {
     let selection = &request.selection;
     let scope = first_key(&selection.scope, prefix);
     if let Scope::Key(key) = &selection.scope {
@@ -81,14 +81,13 @@ pub(super) fn cut(snapshot: &Snapshot, request: &ListRequest, prefix: &str) -> L
     let in_scope = |entry: &&Arc<Entry>| entry.key().starts_with(&scope);
     let mut candidates = snapshot.from_key(&first).take_while(in_scope).filter(|entry| selection.selects(entry));
     let limit = request.limit.filter(|limit| *limit > 0).unwrap_or(usize::MAX);
-    let whole = request.after.is_none() && selection.scope == Scope::Resource && selection.filter.is_none();
-    let mut entries = Vec::with_capacity(if whole { snapshot.len().min(limit) } else { 0 });
+    let total = total.filter(|_| request.after.is_none() && selection.filter.is_none());
+    let mut entries = Vec::with_capacity(total.unwrap_or_default().min(limit));
     entries.extend(candidates.by_ref().take(limit).cloned());
     let mut next = None;
     if entries.len() == limit && candidates.next().is_some() {
-        let remaining = selection.filter.is_none().then(|| match request.remaining {
+        let remaining = selection.filter.is_none().then(|| match total.or(request.remaining) {
             Some(before) => before.saturating_sub(entries.len()),
-            None if whole => snapshot.len() - entries.len(),
             None => 1 + candidates.count(),
         });
         let after = entries.last().map(|entry| entry.key().to_owned()).unwrap_or_default();

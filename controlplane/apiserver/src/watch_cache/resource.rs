@@ -4,7 +4,7 @@
 //! a pointer, and the past is the present with the ring's events undone.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     ops::Bound,
     sync::{
         Arc,
@@ -40,18 +40,23 @@ pub struct ResourceCache {
 
 struct State {
     entries: OrdSet<ByKey>,
+    /// How many objects each namespace has.
+    counts: HashMap<Box<str>, usize>,
     /// Revision of the last batch that touched this resource.
     revision: Revision,
     ring: Ring,
     groups: Groups,
     /// States that continue tokens refer to, oldest first.
     pins: VecDeque<Pin>,
+    /// Bytes of all objects that were ever superseded: what a state of the past keeps alive is the difference since.
+    superseded: u64,
     closed: bool,
 }
 
 struct Pin {
     snapshot: Snapshot,
     used: Instant,
+    superseded_before: u64,
 }
 
 /// All objects of a resource at one revision. Cheap to make, to clone and to hold for a short time.
@@ -123,10 +128,12 @@ impl ResourceCache {
     ) -> Arc<Self> {
         let state = State {
             entries: OrdSet::new(),
+            counts: HashMap::new(),
             revision: start,
             ring: Ring::new(start, limits),
             groups: Groups::new(),
             pins: VecDeque::new(),
+            superseded: 0,
             closed: false,
         };
         Arc::new(Self { config, limits, applied, state: RwLock::new(state), values: Mutex::default() })
@@ -168,11 +175,14 @@ impl ResourceCache {
     /// [`WatchCacheError::TooOld`] when the asked state is no longer known, [`WatchCacheError::TooLarge`] when it is not
     /// there yet (wait with [`super::WatchCache::wait_for`] first).
     pub fn list(&self, request: &ListRequest) -> Result<ListResult, WatchCacheError> {
-        let snapshot = match request.at {
-            ListAt::Latest => self.snapshot(),
-            ListAt::Exact(revision) => self.snapshot_at(revision)?,
+        let (snapshot, total) = match request.at {
+            ListAt::Latest => {
+                let state = self.state.read();
+                (self.snapshot_of(&state), state.count(&request.selection.scope))
+            }
+            ListAt::Exact(revision) => (self.snapshot_at(revision)?, None),
         };
-        let result = super::list::cut(&snapshot, request, &self.config.prefix);
+        let result = super::list::cut(&snapshot, request, &self.config.prefix, total);
         if result.next.is_some() {
             self.pin(&snapshot);
         }
@@ -268,17 +278,21 @@ impl ResourceCache {
         let applied: Vec<Arc<WatchEvent>> =
             events.iter().filter_map(|event| self.apply_one(&mut state, event)).collect();
         state.revision = revision;
-        expire_pins(&mut state.pins, &self.limits);
+        state.expire_pins(&self.limits);
         Wake { groups: state.groups.concerned(&applied), end: state.ring.end() }
     }
 
     /// Replaces everything by `objects`, the state at `revision`. Watchers have lost what happened in between.
     pub(super) fn reset(&self, objects: &[KeyValue], revision: Revision) -> Wake {
-        let entries = objects.iter().filter_map(|kv| self.decode(kv, EventKind::Added, None)).map(ByKey).collect();
+        let entries: Vec<_> = objects.iter().filter_map(|kv| self.decode(kv, EventKind::Added, None)).collect();
         let mut state = self.state.write();
         let State { ring, groups, .. } = &mut *state;
         ring.reset(revision, groups);
-        state.entries = entries;
+        state.entries = OrdSet::new();
+        state.counts.clear();
+        for entry in entries {
+            state.insert(entry);
+        }
         state.revision = revision;
         state.pins.clear();
         Wake { groups: state.groups.all(), end: state.ring.end() }
@@ -288,7 +302,7 @@ impl ResourceCache {
     pub(super) fn load(&self, objects: &[KeyValue]) {
         for kv in objects {
             if let Some(entry) = self.decode(kv, EventKind::Added, None) {
-                self.state.write().entries.insert(ByKey(entry));
+                self.state.write().insert(entry);
             }
         }
     }
@@ -309,10 +323,11 @@ impl ResourceCache {
         };
         let entry = self.decode(&event.kv, kind, prev.as_deref())?;
         if event.deleted {
-            state.entries.remove(&*event.kv.key);
+            state.remove(&entry);
         } else {
-            state.entries.insert(ByKey(Arc::clone(&entry)));
+            state.insert(Arc::clone(&entry));
         }
+        state.superseded += prev.as_ref().map_or(0, |prev| prev.size() as u64);
         let event = Arc::new(WatchEvent::new(kind, entry, prev));
         state.ring.push(Arc::clone(&event), &state.groups);
         Some(event)
@@ -384,14 +399,60 @@ impl ResourceCache {
             pin.used = Instant::now();
             return;
         }
-        state.pins.push_back(Pin { snapshot: snapshot.clone(), used: Instant::now() });
-        expire_pins(&mut state.pins, &self.limits);
+        let superseded_before = state.superseded;
+        state.pins.push_back(Pin { snapshot: snapshot.clone(), used: Instant::now(), superseded_before });
+        state.expire_pins(&self.limits);
     }
 }
 
 impl std::fmt::Debug for ResourceCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ResourceCache").field("prefix", &self.config.prefix).finish_non_exhaustive()
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn insert(&mut self, entry: Arc<Entry>) {
+        let namespace = entry.namespace().map(Box::from);
+        if self.entries.insert(ByKey(entry)).is_none()
+            && let Some(namespace) = namespace
+        {
+            *self.counts.entry(namespace).or_default() += 1;
+        }
+    }
+
+    fn remove(&mut self, entry: &Entry) {
+        if self.entries.remove(entry.key()).is_some()
+            && let Some(namespace) = entry.namespace()
+            && let Some(count) = self.counts.get_mut(namespace)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(namespace);
+            }
+        }
+    }
+
+    /// Forgets states that are too old, too many, or keep too much alive.
+    fn expire_pins(&mut self, limits: &WatchCacheLimits) {
+        let superseded = self.superseded;
+        self.pins.retain(|pin| {
+            pin.used.elapsed() < limits.pin_age && superseded - pin.superseded_before <= limits.pin_bytes
+        });
+        while self.pins.len() > limits.pins {
+            self.pins.pop_front();
+        }
+    }
+
+    /// How many objects a scope has; `None` for a single key.
+    fn count(&self, scope: &Scope) -> Option<usize> {
+        match scope {
+            Scope::Resource => Some(self.entries.len()),
+            Scope::Namespace(namespace) => Some(self.counts.get(&**namespace).copied().unwrap_or_default()),
+            Scope::Key(_) => None,
+        }
     }
 }
 
@@ -412,16 +473,6 @@ fn concerns(scope: &Scope, event: &WatchEvent) -> bool {
         Scope::Resource => true,
         Scope::Namespace(namespace) => event.entry.namespace() == Some(namespace),
         Scope::Key(key) => event.entry.key() == key,
-    }
-}
-
-fn expire_pins(pins: &mut VecDeque<Pin>, limits: &WatchCacheLimits) {
-    if pins.is_empty() {
-        return;
-    }
-    pins.retain(|pin| pin.used.elapsed() < limits.pin_age);
-    while pins.len() > limits.pins {
-        pins.pop_front();
     }
 }
 

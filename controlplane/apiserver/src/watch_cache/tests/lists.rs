@@ -144,6 +144,23 @@ async fn forgotten_state_is_too_old() {
     assert!(matches!(error, WatchCacheError::TooOld { asked: Revision(3), .. }), "{error:?}");
 }
 
+#[tokio::test]
+async fn state_that_keeps_too_much_alive_is_forgotten() {
+    let limits = WatchCacheLimits { ring_events: 4, pin_bytes: 1000, ..WatchCacheLimits::default() };
+    let cluster = Cluster::with(Arc::new(MemoryBackend::new()), limits).await;
+    cluster.pod("ns/a", "web", "").await;
+    cluster.pod("ns/b", "web", "").await;
+    let first = cluster.pods.list(&ListRequest { limit: Some(1), ..ListRequest::all(everything()) }).unwrap();
+    let rest = ListRequest { at: ListAt::Exact(first.revision), ..ListRequest::all(everything()) };
+    let mut kept = 0;
+    while cluster.pods.list(&rest).is_ok() {
+        cluster.pod("ns/a", "web", "").await;
+        kept += cluster.pods.get(&pod_key("ns/a")).unwrap().json().len();
+    }
+    // The limit counts watch lines, which are a little longer.
+    assert!((800..2000).contains(&kept), "{kept}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn future_revision_is_waited_for_and_then_too_large() {
     let cluster = Cluster::start().await;
