@@ -76,6 +76,21 @@ fn a_pod_reaches_itself_through_its_service() {
 }
 
 #[test]
+fn a_server_on_the_node_is_reached_through_a_service() {
+    let Some(lab) = lab("host") else { return };
+    let OneNode { node, pods } = one_node(&lab, &["client"]);
+    let _server = serve(&node.ns, "api");
+    let ports = json!([{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 8080}]);
+    lab.api.put("services", service("kubernetes", "10.96.0.1", &ports, &json!({})));
+    let target = json!([{"name": "https", "port": 8080, "protocol": "TCP"}]);
+    lab.api.put("endpointslices", slice("kubernetes", &target, &[("198.18.0.1", "n1")]));
+    let _proxy = node.proxy(NEVER);
+    wait_for("from a pod", || ask(&pods[0].ns, "10.96.0.1:443").is_ok());
+    assert_eq!(ask(&pods[0].ns, "10.96.0.1:443").unwrap().1, pods[0].address);
+    ask(&node.ns, "10.96.0.1:443").unwrap();
+}
+
+#[test]
 fn nodes_and_pods_reach_endpoints_of_other_nodes() {
     let Some(lab) = lab("across") else { return };
     let (first, second) = (lab.node(1), lab.node(2));

@@ -14,6 +14,7 @@ use std::{
 use coracle_cni::{
     Attachment, CniError, NetConf,
     conf::{DEFAULT_VERSION, IpamConf, ValidAttachment},
+    ipam::{self, store::Owner},
     iptables::Iptables,
     masquerade,
     netlink::Netlink,
@@ -44,6 +45,8 @@ struct Shared {
     /// Where the configuration is remembered.
     file: PathBuf,
     conf: Mutex<Option<NetConf>>,
+    /// Addresses of all nodes, told before or after the podCIDR.
+    nodes: Mutex<Vec<IpAddr>>,
     ports: PortMaps,
 }
 
@@ -53,7 +56,7 @@ impl OwnNetwork {
         // Only what an earlier run of this code wrote; anything else waits for the podCIDR.
         let conf = fs::read(&file).ok().and_then(|bytes| NetConf::parse(&bytes).ok());
         let ports = PortMaps::load(config.state_dir.join("hostports"));
-        Self { shared: Arc::new(Shared { config, file, conf: Mutex::new(conf), ports }) }
+        Self { shared: Arc::new(Shared { config, file, conf: Mutex::new(conf), nodes: Mutex::default(), ports }) }
     }
 
     pub(super) fn conf(&self) -> Option<NetConf> {
@@ -70,7 +73,7 @@ impl OwnNetwork {
             return self.repair();
         }
         let mtu = self.shared.config.mtu.or_else(uplink_mtu);
-        let conf = self.generate(subnet, mtu, known.map(|conf| conf.no_masquerade).unwrap_or_default());
+        let conf = self.generate(subnet, mtu);
         conf.validate().map_err(failed("ADD"))?;
         prepare(&conf).map_err(failed("ADD"))?;
         self.remember(conf)
@@ -78,8 +81,9 @@ impl OwnNetwork {
 
     /// Blocks.
     pub(super) fn set_node_addresses(&self, addresses: &[IpAddr]) -> Result<(), NetworkError> {
+        *self.shared.nodes.lock().unwrap_or_else(PoisonError::into_inner) = addresses.to_vec();
         let Some(mut conf) = self.conf() else { return Ok(()) };
-        let no_masquerade = self.no_masquerade(addresses.iter().copied());
+        let no_masquerade = self.no_masquerade();
         if conf.no_masquerade == no_masquerade {
             return Ok(());
         }
@@ -128,6 +132,11 @@ impl OwnNetwork {
         tokio::time::sleep(LINK_GRACE).await;
         let deleted = tokio::task::spawn_blocking(move || {
             let name = veth::host_name(&sandbox.0, IFNAME);
+            let owner = Owner { container_id: sandbox.0, ifname: IFNAME.to_owned() };
+            // Attached again meanwhile: the link is a new one.
+            if self.conf().is_some_and(|conf| ipam::find(&conf, &owner).is_ok_and(|found| found.is_some())) {
+                return Ok(());
+            }
             Netlink::open().and_then(|mut netlink| veth::delete(&mut netlink, &name))
         });
         match deleted.await {
@@ -155,8 +164,7 @@ impl OwnNetwork {
         self.conf().ok_or_else(|| NetworkError::NotReady { why: "the node has no podCIDR yet".into() })
     }
 
-    fn generate(&self, subnet: Ipv4Net, mtu: Option<u32>, known: Vec<Ipv4Net>) -> NetConf {
-        let no_masquerade = if known.is_empty() { self.no_masquerade(std::iter::empty()) } else { known };
+    fn generate(&self, subnet: Ipv4Net, mtu: Option<u32>) -> NetConf {
         NetConf {
             cni_version: DEFAULT_VERSION.into(),
             name: NETWORK.into(),
@@ -166,7 +174,7 @@ impl OwnNetwork {
             hairpin_mode: true,
             anti_spoof: true,
             ip_masq: true,
-            no_masquerade,
+            no_masquerade: self.no_masquerade(),
             ipam: IpamConf {
                 kind: String::new(),
                 subnet: subnet.trunc(),
@@ -180,14 +188,16 @@ impl OwnNetwork {
         }
     }
 
-    fn no_masquerade(&self, addresses: impl Iterator<Item = IpAddr>) -> Vec<Ipv4Net> {
+    fn no_masquerade(&self) -> Vec<Ipv4Net> {
         let cidrs = self.shared.config.cluster_cidrs.iter().filter_map(|cidr| match cidr {
             IpNet::V4(cidr) => Some(cidr.trunc()),
             IpNet::V6(_) => None,
         });
+        let addresses = self.shared.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         let mut nodes: Vec<Ipv4Net> = addresses
+            .iter()
             .filter_map(|address| match address {
-                IpAddr::V4(address) => Some(Ipv4Net::from(address)),
+                IpAddr::V4(address) => Some(Ipv4Net::from(*address)),
                 IpAddr::V6(_) => None,
             })
             .collect();
