@@ -45,6 +45,10 @@ pub(crate) async fn ensure(server: &ApiServer) -> Result<(), ApiServerError> {
     });
     service["metadata"]["labels"] = json!({"component": "apiserver", "provider": "kubernetes"});
     ensure_object(server, ("", "v1", "services"), "default", service, Some("spec")).await?;
+    if config.advertise.ip().is_loopback() {
+        // Nobody but this machine reaches it there, and Endpoints may not say so.
+        return Ok(());
+    }
     let mut endpoints = json!({
         "apiVersion": "v1", "kind": "Endpoints", "metadata": metadata,
         "subsets": [{"addresses": [{"ip": address}], "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}],

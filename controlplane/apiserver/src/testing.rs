@@ -28,7 +28,7 @@ pub async fn server() -> Arc<ApiServer> {
 /// If it cannot start.
 pub async fn server_over(backend: Arc<dyn Backend>) -> Arc<ApiServer> {
     let pki = Arc::new(Pki::ephemeral(&ServerNames::default()).expect("certificates in memory"));
-    let advertise = SocketAddr::from(([127, 0, 0, 1], 6443));
+    let advertise = SocketAddr::from(([198, 18, 0, 1], 6443));
     let config = ApiServerConfig::new(pki, SERVICE_CIDR.parse().expect("a range"), advertise);
     ApiServer::new(config, backend).await.expect("a server in memory")
 }
