@@ -61,6 +61,11 @@ pub struct AgentConfig {
     pub cluster_cidr: Option<IpNet>,
     /// Addresses of Services.
     pub service_cidr: Option<IpNet>,
+    /// Name of the own network's bridge; nodes that share a network namespace need different ones.
+    pub bridge: String,
+    /// CA of those who may use the agent's HTTPS API, PEM; only for [`ApiAccess::InProcess`], where it defaults to the
+    /// server's in the same data directory.
+    pub client_ca: Option<PathBuf>,
     /// Most pods on this node.
     pub max_pods: u32,
     /// Where the agent's HTTPS API listens.
@@ -104,6 +109,8 @@ impl AgentConfig {
             shim_path: None,
             cluster_cidr: None,
             service_cidr: None,
+            bridge: "coracle0".to_owned(),
+            client_ca: None,
             max_pods: DEFAULT_MAX_PODS,
             listen: SocketAddr::new(node_ip, DEFAULT_NODE_PORT),
             labels: BTreeMap::new(),

@@ -2,7 +2,96 @@
 //!
 //! Dead containers are kept one a name and removed by their pod's worker; here is what belongs to no worker.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::{context::NodeContext, runtime::Image};
+
+/// As often as upstream looks.
+const INTERVAL: Duration = Duration::from_secs(300);
+/// Collection begins above this use of the disk, in per cent...
+const HIGH: u64 = 85;
+/// ...and goes down to this.
+const LOW: u64 = 80;
+/// Images are kept at least this long after they were seen first.
+const MIN_AGE: Duration = Duration::from_secs(120);
+
+/// Collects until `shutdown`.
+pub(crate) async fn run(ctx: Arc<NodeContext>, shutdown: CancellationToken) {
+    let mut used: HashMap<String, LastUse> = HashMap::new();
+    loop {
+        if let Err(error) = collect_images(&ctx, &mut used).await {
+            tracing::warn!(%error, "collect unused images");
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(INTERVAL) => {}
+        }
+    }
+}
+
+struct LastUse {
+    first_seen: Instant,
+    last_used: Option<Instant>,
+}
+
+async fn collect_images(ctx: &NodeContext, used: &mut HashMap<String, LastUse>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let images = ctx.images.list_images().await?;
+    let containers = ctx.runtime.list_containers().await?;
+    let now = Instant::now();
+    used.retain(|id, _| images.iter().any(|image| image.id == *id));
+    for image in &images {
+        let entry = used.entry(image.id.clone()).or_insert(LastUse { first_seen: now, last_used: None });
+        if containers.iter().any(|container| container.image_id == image.id) {
+            entry.last_used = Some(now);
+        }
+    }
+    let dir = ctx.config.agent_dir();
+    let Some((total, free)) = tokio::task::spawn_blocking(move || disk(&dir)).await? else { return Ok(()) };
+    let goal = bytes_to_free(total, free);
+    if goal == 0 {
+        return Ok(());
+    }
+    let in_use = |image: &Image| containers.iter().any(|container| container.image_id == image.id);
+    let mut candidates: Vec<&Image> =
+        images.iter().filter(|image| !in_use(image) && used.get(&image.id).is_some_and(|entry| entry.first_seen.elapsed() >= MIN_AGE)).collect();
+    candidates.sort_by_key(|image| used.get(&image.id).map(|entry| (entry.last_used, entry.first_seen)));
+    let mut freed = 0;
+    for image in candidates {
+        if freed >= goal {
+            break;
+        }
+        tracing::info!(image = image.id, bytes = image.size_bytes, "remove an unused image: the disk is nearly full");
+        ctx.images.remove_image(&image.id).await?;
+        freed += image.size_bytes;
+    }
+    if freed < goal {
+        tracing::warn!(goal, freed, "the disk is nearly full, and too few images are unused");
+    }
+    Ok(())
+}
+
+/// How much must go, if the disk is too full.
+fn bytes_to_free(total: u64, free: u64) -> u64 {
+    let used = total.saturating_sub(free);
+    if total == 0 || used < total / 100 * HIGH {
+        return 0;
+    }
+    used.saturating_sub(total / 100 * LOW)
+}
+
+/// Size and free bytes of the disk.
+fn disk(dir: &Path) -> Option<(u64, u64)> {
+    let stat = nix::sys::statvfs::statvfs(dir).ok()?;
+    Some((stat.blocks() * stat.fragment_size(), stat.blocks_available() * stat.fragment_size()))
+}
 
 /// Removes directory trees; failures are logged, never fatal.
 pub(crate) async fn remove_dirs<const N: usize>(dirs: [PathBuf; N]) {
@@ -32,4 +121,17 @@ pub(crate) async fn remove_container_logs(log: &Path) {
         }
     };
     let _ = tokio::task::spawn_blocking(work).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn collection_goes_from_the_high_to_the_low_mark() {
+        let cases = [((0, 0), 0), ((1000, 500), 0), ((1000, 151), 0), ((1000, 150), 50), ((1000, 0), 200)];
+        for ((total, free), expected) in cases {
+            assert_eq!(bytes_to_free(total, free), expected, "{total} {free}");
+        }
+    }
 }

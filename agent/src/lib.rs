@@ -13,9 +13,11 @@ mod context;
 mod events;
 mod gc;
 pub mod image;
+mod join;
 mod lifecycle;
 mod logs;
 pub mod network;
+mod node;
 mod objects;
 mod pod;
 mod pod_actions;
@@ -27,13 +29,20 @@ mod pod_workers;
 mod prober;
 pub mod proxy;
 mod quantity;
+mod reset;
+mod run;
 pub mod runtime;
+mod server;
 mod service_index;
 mod status_manager;
 mod sync_loop;
 mod volume;
 
 pub use config::{AgentConfig, ApiAccess, ConfigError};
+pub use join::{JoinError, TokenError};
+pub use reset::{ResetError, reset};
+
+use std::path::PathBuf;
 
 use tokio_util::sync::CancellationToken;
 
@@ -42,8 +51,47 @@ use tokio_util::sync::CancellationToken;
 #[non_exhaustive]
 pub enum AgentError {
     /// A value in the configuration cannot be used.
-    #[error("configuration")]
+    #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The node has no identity and cannot get one.
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    /// A directory or file of the agent cannot be used.
+    #[error("use {}: {source}", path.display())]
+    Directory {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The registries file cannot be used.
+    #[error("--registries: {source}")]
+    Registries {
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The image store cannot be opened.
+    #[error("open the image store")]
+    Images {
+        /// Why.
+        #[source]
+        source: runtime::ImageError,
+    },
+    /// The container runtime cannot start.
+    #[error("start the container runtime")]
+    Runtime {
+        /// Why.
+        #[source]
+        source: runtime::RuntimeError,
+    },
+    /// A part that should run as long as the agent has ended.
+    #[error("a part of the agent ended: {task}")]
+    TaskEnded {
+        /// Which.
+        task: &'static str,
+    },
 }
 
 /// Runs a node until `shutdown` fires, then stops in order and leaves its pods running.
@@ -52,8 +100,6 @@ pub enum AgentError {
 /// What keeps a node from starting at all: its configuration, directories or credentials. What fails later is
 /// retried, logged and shown in the node's conditions.
 pub async fn run(config: AgentConfig, access: ApiAccess, shutdown: CancellationToken) -> Result<(), AgentError> {
-    config.validate()?;
-    let _ = access;
-    shutdown.cancelled().await;
-    Ok(())
+    // A token of our own: a part that ends early stops the agent, not its caller.
+    run::run(config, access, shutdown.child_token()).await
 }

@@ -1,0 +1,200 @@
+//! This machine as a Node of the cluster: registers it, keeps its status and its Lease.
+//!
+//! One task watches the own Node object: it hands the podCIDR to the network, registers anew if the object vanishes, and
+//! writes the status when it changes or is due. The Lease, the heartbeat proper, is a task of its own ([`lease`]).
+
+pub(crate) mod facts;
+pub(crate) mod lease;
+pub(crate) mod status;
+
+use std::{sync::Arc, time::Duration};
+
+use futures::StreamExt;
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    Api,
+    api::{ObjectMeta, Patch, PatchParams, PostParams},
+    runtime::{WatchStreamExt, watcher},
+};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    config::AgentConfig,
+    events::{EventRecorder, Severity},
+    network::{PodNetwork, cni::CniNetwork},
+    runtime::ImageService,
+};
+
+use facts::Facts;
+
+const REQUEST_LIMIT: Duration = Duration::from_secs(10);
+/// How often a network that is not ready is asked again.
+const NOT_READY_PAUSE: Duration = Duration::from_millis(100);
+/// How often everything else is looked at.
+const CHECK: Duration = Duration::from_secs(10);
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The Node object as last seen, for whoever needs it (`None` before registration).
+pub(crate) type NodeView = Arc<Mutex<Option<Arc<Node>>>>;
+
+/// Keeps the Node object.
+pub(crate) struct NodeManager {
+    pub(crate) config: AgentConfig,
+    pub(crate) client: kube::Client,
+    pub(crate) facts: Facts,
+    pub(crate) images: Arc<dyn ImageService>,
+    pub(crate) network: Arc<dyn PodNetwork>,
+    /// Told the podCIDR; absent where a test has its own network.
+    pub(crate) cni: Option<CniNetwork>,
+    pub(crate) events: EventRecorder,
+    pub(crate) view: NodeView,
+}
+
+impl NodeManager {
+    /// Runs until `shutdown`.
+    pub(crate) async fn run(self, shutdown: CancellationToken) {
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = self.keep() => {}
+        }
+    }
+
+    async fn keep(&self) {
+        while let Err(error) = self.register().await {
+            tracing::warn!(%error, "register the node");
+            tokio::time::sleep(RETRY).await;
+        }
+        let config = watcher::Config::default().fields(&format!("metadata.name={}", self.config.node_name));
+        let stream = watcher(self.api(), config).default_backoff();
+        let mut stream = std::pin::pin!(stream);
+        let mut written = Written { at: None, ready: false };
+        let mut cidr: Option<IpNet> = None;
+        let mut next = Instant::now();
+        let mut seen = false;
+        loop {
+            tokio::select! {
+                event = stream.next() => match event {
+                    Some(Ok(watcher::Event::Init)) => seen = false,
+                    Some(Ok(watcher::Event::InitApply(node) | watcher::Event::Apply(node))) => {
+                        seen = true;
+                        self.node_seen(node, &mut cidr).await;
+                        next = next.min(Instant::now() + NOT_READY_PAUSE);
+                        if self.network.ready().is_ok() && !written.ready {
+                            next = Instant::now();
+                        }
+                    }
+                    Some(Ok(watcher::Event::InitDone)) if seen => {}
+                    Some(Ok(watcher::Event::InitDone | watcher::Event::Delete(_))) => {
+                        tracing::warn!("the Node object is gone: register again");
+                        if let Err(error) = self.register().await {
+                            tracing::warn!(%error, "register the node");
+                        }
+                        written.at = None;
+                        next = Instant::now();
+                    }
+                    Some(Err(error)) => tracing::warn!(%error, "watch the own Node"),
+                    None => return,
+                },
+                () = tokio::time::sleep_until(next) => {
+                    self.report(&mut written).await;
+                    let pause = if written.at.is_none() { RETRY } else if written.ready { CHECK } else { NOT_READY_PAUSE };
+                    next = Instant::now() + pause;
+                }
+            }
+        }
+    }
+
+    fn api(&self) -> Api<Node> {
+        Api::all(self.client.clone())
+    }
+
+    async fn register(&self) -> Result<(), kube::Error> {
+        let status = status::build(&self.config, &self.facts, &self.image_list().await, &self.network.ready(), None);
+        let node = Node {
+            metadata: ObjectMeta {
+                name: Some(self.config.node_name.clone()),
+                labels: Some(status::labels(&self.config)),
+                annotations: Some([("volumes.kubernetes.io/controller-managed-attach-detach".to_owned(), "true".to_owned())].into()),
+                ..ObjectMeta::default()
+            },
+            status: Some(status),
+            ..Node::default()
+        };
+        match self.api().create(&PostParams::default(), &node).await {
+            Ok(created) => {
+                tracing::info!(node = self.config.node_name, "registered the node");
+                self.events.node(&created, Severity::Normal, "Starting", "Starting kubelet.");
+                *self.view.lock() = Some(Arc::new(created));
+                Ok(())
+            }
+            Err(kube::Error::Api(why)) if why.code == 409 => {
+                let labels = serde_json::json!({"metadata": {"labels": status::labels(&self.config)}});
+                let known = self.api().patch(&self.config.node_name, &PatchParams::default(), &Patch::Merge(&labels)).await?;
+                *self.view.lock() = Some(Arc::new(known));
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn node_seen(&self, node: Node, cidr: &mut Option<IpNet>) {
+        let assigned = node.spec.as_ref().and_then(|spec| spec.pod_cidr.as_deref()).and_then(|text| text.parse().ok());
+        *self.view.lock() = Some(Arc::new(node));
+        let (Some(assigned), Some(cni)) = (assigned, &self.cni) else { return };
+        if *cidr == Some(assigned) {
+            return;
+        }
+        match cni.set_pod_cidr(assigned).await {
+            Ok(()) => *cidr = Some(assigned),
+            Err(error) => tracing::warn!(%error, cidr = %assigned, "set up the pod network"),
+        }
+    }
+
+    async fn image_list(&self) -> Vec<crate::runtime::Image> {
+        self.images.list_images().await.unwrap_or_default()
+    }
+
+    /// Writes the status if it differs from what the API has, or if it is due.
+    async fn report(&self, written: &mut Written) {
+        let known = self.view.lock().clone();
+        let Some(known) = known else { return };
+        let ready = self.network.ready();
+        let before = known.status.clone().unwrap_or_default();
+        let wanted = status::build(&self.config, &self.facts, &self.image_list().await, &ready, Some(&before));
+        let due = written.at.is_none_or(|at| at.elapsed() >= self.config.status_interval);
+        if !due && !status::differs(&before, &wanted) {
+            written.ready = ready.is_ok();
+            return;
+        }
+        let patch = serde_json::json!({"status": wanted});
+        let api = self.api();
+        let (params, patch) = (PatchParams::default(), Patch::Strategic(&patch));
+        let request = api.patch_status(&self.config.node_name, &params, &patch);
+        match tokio::time::timeout(REQUEST_LIMIT, request).await {
+            Ok(Ok(node)) => {
+                if ready.is_ok() && !written.ready {
+                    let message = format!("Node {} status is now: NodeReady", self.config.node_name);
+                    self.events.node(&node, Severity::Normal, "NodeReady", message);
+                }
+                *written = Written { at: Some(Instant::now()), ready: ready.is_ok() };
+                *self.view.lock() = Some(Arc::new(node));
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "write the node's status");
+                written.at = None;
+            }
+            Err(_) => {
+                tracing::warn!("write the node's status: the API server does not answer");
+                written.at = None;
+            }
+        }
+    }
+}
+
+struct Written {
+    at: Option<Instant>,
+    ready: bool,
+}

@@ -1,0 +1,190 @@
+//! Takes a stopped node apart: pods, mounts, cgroups, rules, routes, links, the run directory.
+//!
+//! For `coracle reset`, when no agent runs. Goes on when a step fails and reports every failure at the end. What is
+//! removed is found in the system, not remembered: a node that was killed at any moment leaves nothing either.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use coracle_cni::{
+    bridge,
+    iptables::{Iptables, IptablesError, plan},
+    netlink::{Netlink, Request, RouteNetlinkMessage},
+};
+
+use crate::{AgentConfig, network::routes, run};
+
+/// What could not be removed.
+#[derive(Debug, thiserror::Error)]
+#[error("not everything could be removed: {}", .failures.join("; "))]
+pub struct ResetError {
+    /// One sentence each.
+    pub failures: Vec<String>,
+}
+
+/// The tables that may hold rules of ours.
+const TABLES: [&str; 3] = ["nat", "filter", "mangle"];
+const OWN_CHAINS: &str = "CORACLE-";
+
+/// See the module.
+///
+/// # Errors
+/// [`ResetError`] lists what is left; running it again is harmless.
+pub async fn reset(config: AgentConfig) -> Result<(), ResetError> {
+    let mut failures = Vec::new();
+    if let Err(error) = remove_pods(&config).await {
+        failures.push(format!("pods: {error:#}"));
+    }
+    let rest = tokio::task::spawn_blocking(move || remove_rest(&config));
+    match rest.await {
+        Ok(more) => failures.extend(more),
+        Err(error) => failures.push(format!("the removal ended early: {error}")),
+    }
+    if failures.is_empty() { Ok(()) } else { Err(ResetError { failures }) }
+}
+
+/// Through the runtime, as if every pod had been deleted.
+async fn remove_pods(config: &AgentConfig) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    if !config.run_dir.join("sandboxes").exists() {
+        return Ok(());
+    }
+    let runtime = run::real_parts(config, None).await?.runtime;
+    for sandbox in runtime.list_pod_sandboxes().await? {
+        runtime.stop_pod_sandbox(&sandbox.id).await?;
+        runtime.remove_pod_sandbox(&sandbox.id).await?;
+    }
+    Ok(())
+}
+
+fn remove_rest(config: &AgentConfig) -> Vec<String> {
+    let cgroup = config.cgroup_root.trim_end_matches('/');
+    let steps: [(&str, Box<dyn FnOnce() -> Result<(), String> + '_>); 6] = [
+        ("mounts", Box::new(|| unmount_below(&[&config.run_dir, &config.agent_dir().join("pods")]))),
+        ("rules", Box::new(|| remove_rules().map_err(|error| error.to_string()))),
+        ("routes", Box::new(remove_routes)),
+        ("bridge", Box::new(|| remove_bridge(&config.bridge))),
+        ("cgroups", Box::new(|| remove_cgroups(&format!("{cgroup}/kubepods")))),
+        ("run directory", Box::new(|| remove_dir(&config.run_dir))),
+    ];
+    steps.into_iter().filter_map(|(what, step)| step().err().map(|why| format!("{what}: {why}"))).collect()
+}
+
+fn remove_rules() -> Result<(), IptablesError> {
+    let iptables = Iptables::find()?;
+    for table in TABLES {
+        let text = removal(table, &plan::parse(&iptables.save(table)?));
+        if !text.is_empty() {
+            iptables.restore(&text)?;
+        }
+    }
+    Ok(())
+}
+
+/// The transaction that removes every own chain of a table, and every rule that leads there; empty if there is none.
+fn removal(table: &str, chains: &plan::Chains) -> String {
+    let own = |name: &str| name.starts_with(OWN_CHAINS);
+    let leads_to_own = |rule: &str| {
+        let mut words = rule.split(' ').skip_while(|word| *word != "-j" && *word != "-g");
+        words.nth(1).is_some_and(own)
+    };
+    let foreign = chains.iter().filter(|(name, _)| !own(name));
+    let jumps = foreign.flat_map(|(name, rules)| rules.iter().filter(|rule| leads_to_own(rule)).map(move |r| (name, r)));
+    let mut lines: Vec<String> = jumps.map(|(name, rule)| format!("-D {name} {rule}")).collect();
+    let owned: Vec<&String> = chains.keys().filter(|name| own(name)).collect();
+    lines.extend(owned.iter().map(|name| format!("-F {name}")));
+    lines.extend(owned.iter().map(|name| format!("-X {name}")));
+    if lines.is_empty() { String::new() } else { format!("*{table}\n{}\nCOMMIT\n", lines.join("\n")) }
+}
+
+fn remove_routes() -> Result<(), String> {
+    let mut netlink = Netlink::open().map_err(|error| error.to_string())?;
+    let routes = netlink.routes().map_err(|error| error.to_string())?;
+    let requests = routes
+        .iter()
+        .filter(|route| route.protocol == routes::PROTOCOL)
+        .map(|route| Request::change("remove a route", RouteNetlinkMessage::DelRoute(route.message())))
+        .collect();
+    netlink.batch(requests).map_err(|error| error.to_string())
+}
+
+fn remove_bridge(name: &str) -> Result<(), String> {
+    let mut netlink = Netlink::open().map_err(|error| error.to_string())?;
+    bridge::remove(&mut netlink, name).map_err(|error| error.to_string())
+}
+
+/// Deepest first, so that nothing is busy because of what is mounted on it.
+fn unmount_below(dirs: &[&Path]) -> Result<(), String> {
+    let table = fs::read_to_string("/proc/self/mountinfo").map_err(|error| error.to_string())?;
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape);
+    let mut points: Vec<PathBuf> = points.filter(|point| dirs.iter().any(|dir| point.starts_with(dir))).collect();
+    points.sort_by_key(|point| std::cmp::Reverse(point.components().count()));
+    let mut failures = Vec::new();
+    for point in points {
+        if let Err(errno) = rustix::mount::unmount(&point, rustix::mount::UnmountFlags::DETACH) {
+            failures.push(format!("{}: {errno}", point.display()));
+        }
+    }
+    if failures.is_empty() { Ok(()) } else { Err(failures.join(", ")) }
+}
+
+/// mountinfo writes blanks and the like as three octal digits.
+fn unescape(text: &str) -> PathBuf {
+    PathBuf::from(text.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\"))
+}
+
+/// Removes the (empty) cgroup and its children in every hierarchy.
+fn remove_cgroups(path: &str) -> Result<(), String> {
+    let mounts = fs::read_dir("/sys/fs/cgroup").map_err(|error| error.to_string())?;
+    let roots = mounts.flatten().map(|entry| entry.path()).chain([PathBuf::from("/sys/fs/cgroup")]);
+    let mut failures = Vec::new();
+    for root in roots.map(|mount| mount.join(path.trim_start_matches('/'))) {
+        if root.is_dir() {
+            remove_cgroup(&root, &mut failures);
+        }
+    }
+    if failures.is_empty() { Ok(()) } else { Err(failures.join(", ")) }
+}
+
+fn remove_cgroup(path: &Path, failures: &mut Vec<String>) {
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_cgroup(&entry.path(), failures);
+        }
+    }
+    match fs::remove_dir(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => failures.push(format!("{}: {error}", path.display())),
+        _ => {}
+    }
+}
+
+fn remove_dir(path: &Path) -> Result<(), String> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(format!("{}: {error}", path.display())),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_chains_and_the_ways_there_go_and_nothing_else() {
+        let saved = "*nat\n:PREROUTING ACCEPT [0:0]\n:CORACLE-SERVICES - [0:0]\n:CORACLE-SVC-A - [0:0]\n:OTHER - [0:0]\n\
+                     -A PREROUTING -m comment --comment \"to -j CORACLE\" -j OTHER\n\
+                     -A PREROUTING -m comment --comment x -j CORACLE-SERVICES\n\
+                     -A CORACLE-SERVICES -d 10.0.0.1/32 -j CORACLE-SVC-A\nCOMMIT\n";
+        assert_eq!(
+            removal("nat", &plan::parse(saved)),
+            "*nat\n-D PREROUTING -m comment --comment x -j CORACLE-SERVICES\n-F CORACLE-SERVICES\n-F CORACLE-SVC-A\n\
+             -X CORACLE-SERVICES\n-X CORACLE-SVC-A\nCOMMIT\n"
+        );
+    }
+
+    #[test]
+    fn a_table_without_own_chains_is_left_alone() {
+        assert_eq!(removal("filter", &plan::parse(":INPUT ACCEPT [0:0]\n-A INPUT -j DROP\n")), "");
+    }
+}

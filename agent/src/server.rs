@@ -1,0 +1,195 @@
+//! The node's HTTPS API on port 10250: logs, exec, attach, port-forward, and what runs here.
+//!
+//! For the API server only: a client certificate of the cluster's CA with group `system:masters` is required on every
+//! route. Without one 401, with another identity 403, whatever the route.
+
+mod auth;
+mod exec;
+mod logs;
+mod port_forward;
+mod query;
+mod reply;
+mod summary;
+mod websocket;
+
+use std::{sync::Arc, time::Duration};
+
+use http::{Method, Request, Response, StatusCode};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls_pki_types::CertificateDer;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    context::NodeContext,
+    join::{self, Purpose, keep_renewed},
+    pod::PodExt,
+    runtime::types::{ContainerState, ContainerStatus, PodUid},
+    sync_loop::PodsView,
+};
+
+use reply::{Body, ReplyError, json, text};
+
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+const HEADER_LIMIT: Duration = Duration::from_secs(10);
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What the server needs.
+#[derive(Clone)]
+pub(crate) struct ServerContext {
+    pub(crate) ctx: Arc<NodeContext>,
+    pub(crate) client: kube::Client,
+    pub(crate) view: PodsView,
+    pub(crate) ca: CertificateDer<'static>,
+}
+
+/// Serves until `shutdown`.
+pub(crate) async fn run(server: ServerContext, shutdown: CancellationToken) {
+    tokio::select! {
+        () = shutdown.cancelled() => {}
+        () = serve(server, shutdown.clone()) => {}
+    }
+}
+
+async fn serve(server: ServerContext, shutdown: CancellationToken) {
+    let config = &server.ctx.config;
+    let pki = join::pki_dir(config);
+    let purpose = || Purpose::serving(&config.node_name, config.node_ip);
+    let (identity, listener) = tokio::join!(obtain(&server, purpose(), &pki), listen(&server));
+    let acceptor = match auth::acceptor(Arc::clone(&identity), &server.ca) {
+        Ok(acceptor) => acceptor,
+        Err(error) => {
+            tracing::error!(%error, "set up TLS of the node's API");
+            return std::future::pending().await;
+        }
+    };
+    let renew = keep_renewed(server.client.clone(), pki, purpose(), identity, shutdown);
+    tokio::join!(renew, accept(server.clone(), listener, acceptor));
+}
+
+async fn obtain(server: &ServerContext, purpose: Purpose, pki: &std::path::Path) -> Arc<join::Identity> {
+    loop {
+        match purpose.obtain(&server.client, pki).await {
+            Ok(identity) => return identity,
+            Err(error) => tracing::warn!(%error, "obtain the serving certificate"),
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+async fn listen(server: &ServerContext) -> TcpListener {
+    loop {
+        match TcpListener::bind(server.ctx.config.listen).await {
+            Ok(listener) => return listener,
+            Err(error) => tracing::warn!(address = %server.ctx.config.listen, %error, "listen for the node's API"),
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+async fn accept(server: ServerContext, listener: TcpListener, acceptor: TlsAcceptor) {
+    // Streams end with the process; nothing waits for them.
+    let connections = TaskTracker::new();
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let (server, acceptor) = (server.clone(), acceptor.clone());
+                connections.spawn(async move { connection(server, acceptor, stream).await });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "accept a connection");
+                tokio::time::sleep(RETRY / 10).await;
+            }
+        }
+    }
+}
+
+async fn connection(server: ServerContext, acceptor: TlsAcceptor, stream: TcpStream) {
+    let _ = stream.set_nodelay(true);
+    let stream = match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "TLS handshake");
+            return;
+        }
+        Err(_) => return,
+    };
+    let caller = auth::caller(stream.get_ref().1);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (server, caller) = (server.clone(), caller.clone());
+        async move {
+            let response = match auth::admit(&caller) {
+                Ok(()) => route(&server, request).await,
+                Err(error) => Err(error),
+            };
+            Ok::<_, std::convert::Infallible>(response.unwrap_or_else(ReplyError::into_response))
+        }
+    });
+    let mut builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+    builder.http1().header_read_timeout(HEADER_LIMIT).timer(hyper_util::rt::TokioTimer::new());
+    if let Err(error) = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await {
+        tracing::debug!(%error, "serve a connection of the node's API");
+    }
+}
+
+async fn route(server: &ServerContext, request: Request<Incoming>) -> Result<Response<Body>, ReplyError> {
+    let path = request.uri().path().trim_end_matches('/').to_owned();
+    let parts: Vec<&str> = path.split('/').skip(1).collect();
+    let method = request.method().clone();
+    match (method.clone(), parts.as_slice()) {
+        (Method::GET, ["healthz"]) => Ok(text(StatusCode::OK, "ok")),
+        (Method::GET, ["pods" | "runningpods"]) => Ok(pods(server)),
+        (Method::GET, ["spec"]) => Ok(json(&summary::spec(server))),
+        (Method::GET, ["stats", "summary"]) => Ok(json(&summary::stats(server).await)),
+        (Method::GET, ["containerLogs", namespace, pod, container]) => logs::serve(server, &request, namespace, pod, container).await,
+        (Method::GET | Method::POST, ["exec", namespace, pod, container] | ["exec", namespace, pod, _, container]) => {
+            exec::serve(server, request, exec::Verb::Exec, namespace, pod, container).await
+        }
+        (Method::GET | Method::POST, ["attach", namespace, pod, container] | ["attach", namespace, pod, _, container]) => {
+            exec::serve(server, request, exec::Verb::Attach, namespace, pod, container).await
+        }
+        (Method::GET | Method::POST, ["portForward", namespace, pod] | ["portForward", namespace, pod, _]) => {
+            port_forward::serve(server, request, namespace, pod).await
+        }
+        _ => Err(ReplyError::new(StatusCode::NOT_FOUND, "404 page not found")),
+    }
+}
+
+fn pods(server: &ServerContext) -> Response<Body> {
+    let pods = server.view.read();
+    let items: Vec<_> = pods
+        .iter()
+        .map(|pod| {
+            let mut pod = (**pod).clone();
+            pod.status = server.ctx.status.get(&pod.uid()).or(pod.status);
+            pod
+        })
+        .collect();
+    json(&serde_json::json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}))
+}
+
+impl ServerContext {
+    /// UID of a pod on this node.
+    fn find_pod(&self, namespace: &str, name: &str) -> Result<PodUid, ReplyError> {
+        let pods = self.view.read();
+        let found = pods.iter().find(|pod| pod.namespace() == namespace && pod.name() == name);
+        found.map(|pod| pod.uid()).ok_or_else(|| ReplyError::new(StatusCode::NOT_FOUND, format!("pod \"{name}\" not found on this node")))
+    }
+
+    /// The instances of a container, newest first.
+    async fn find_container(&self, namespace: &str, pod: &str, container: &str) -> Result<Vec<ContainerStatus>, ReplyError> {
+        let uid = self.find_pod(namespace, pod)?;
+        let (_, mut containers) = self.ctx.runtime.pod_state(&uid).await.map_err(|error| ReplyError::internal(&error))?;
+        containers.retain(|status| status.name == container);
+        containers.sort_by_key(|status| std::cmp::Reverse((status.attempt, status.created_at)));
+        Ok(containers)
+    }
+
+    async fn find_running(&self, namespace: &str, pod: &str, container: &str) -> Result<ContainerStatus, ReplyError> {
+        let instances = self.find_container(namespace, pod, container).await?;
+        let running = instances.into_iter().find(|status| matches!(status.state, ContainerState::Running { .. }));
+        running.ok_or_else(|| ReplyError::new(StatusCode::NOT_FOUND, format!("container not found (\"{container}\")")))
+    }
+}
