@@ -163,7 +163,9 @@ impl CertificateController {
         let approved = with_condition(csr, "Approved", "AutoApproved", message);
         let api: Api<CertificateSigningRequest> = Api::all(self.client.clone());
         let name = csr.metadata.name.as_deref().unwrap_or_default();
-        api.replace_subresource("approval", name, &PostParams::default(), &approved).await.during("approve certificate request")
+        api.replace_subresource("approval", name, &PostParams::default(), &approved)
+            .await
+            .during("approve certificate request")
     }
 
     async fn issue(
@@ -210,7 +212,12 @@ fn certificate_of(csr: &CertificateSigningRequest) -> Option<&ByteString> {
     csr.status.as_ref()?.certificate.as_ref().filter(|certificate| !certificate.0.is_empty())
 }
 
-fn with_condition(csr: &CertificateSigningRequest, kind: &str, reason: &str, message: &str) -> CertificateSigningRequest {
+fn with_condition(
+    csr: &CertificateSigningRequest,
+    kind: &str,
+    reason: &str,
+    message: &str,
+) -> CertificateSigningRequest {
     let mut csr = csr.clone();
     let now = Time(Timestamp::now());
     let condition = CertificateSigningRequestCondition {

@@ -34,7 +34,11 @@ pub(crate) fn is_conflict(error: &kube::Error) -> bool {
 pub(crate) fn is_namespace_terminating(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     status.code == 403
-        && (status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == "NamespaceTerminating")
+        && (status
+            .details
+            .iter()
+            .flat_map(|details| &details.causes)
+            .any(|cause| cause.reason == "NamespaceTerminating")
             || status.message.contains("because it is being terminated"))
 }
 

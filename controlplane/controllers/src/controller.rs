@@ -56,8 +56,13 @@ impl ReconcileError {
 pub(crate) type Outcome = Result<Option<Duration>, ReconcileError>;
 
 /// Works `queue` off with `workers` tasks until `shutdown`.
-pub(crate) async fn run<K, F, Fut>(name: &'static str, queue: Arc<WorkQueue<K>>, workers: usize, shutdown: CancellationToken, reconcile: F)
-where
+pub(crate) async fn run<K, F, Fut>(
+    name: &'static str,
+    queue: Arc<WorkQueue<K>>,
+    workers: usize,
+    shutdown: CancellationToken,
+    reconcile: F,
+) where
     K: Clone + Eq + Hash + Display + Send + Sync + 'static,
     F: Fn(K) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Outcome> + Send + 'static,

@@ -21,7 +21,9 @@ use crate::context::{Context, is_already_exists, is_namespace_terminating, is_no
 use crate::controller::{self, CallContext, Outcome, ReconcileError};
 use crate::event_recorder::{EventRecorder, EventType};
 use crate::informer::Informer;
-use crate::owner::{adopt_patch, claim, controller_of, controller_reference, is_controlled_by, release_patch, selector_of};
+use crate::owner::{
+    adopt_patch, claim, controller_of, controller_reference, is_controlled_by, release_patch, selector_of,
+};
 use crate::work_queue::WorkQueue;
 
 mod hash;
@@ -117,7 +119,11 @@ impl DeploymentController {
     fn pod_changed(&self, change: &Change<'_, Pod>) {
         let gone = match change {
             Change::Deleted(pod) => pod,
-            Change::Updated { old, new } if crate::pod_state::is_finished(new) && !crate::pod_state::is_finished(old) => new,
+            Change::Updated { old, new }
+                if crate::pod_state::is_finished(new) && !crate::pod_state::is_finished(old) =>
+            {
+                new
+            }
             _ => return,
         };
         let namespace = gone.metadata.namespace.as_deref().unwrap_or_default();
@@ -166,7 +172,12 @@ impl DeploymentController {
     }
 
     /// Creates the new ReplicaSet; `false` if there is nothing more to do now.
-    async fn create(&self, deployment: &Deployment, api: &Api<ReplicaSet>, draft: &Draft) -> Result<bool, ReconcileError> {
+    async fn create(
+        &self,
+        deployment: &Deployment,
+        api: &Api<ReplicaSet>,
+        draft: &Draft,
+    ) -> Result<bool, ReconcileError> {
         match api.create(&PostParams::default(), &draft.rs).await {
             Ok(_) => {
                 self.record_scaling(deployment, draft);
@@ -207,7 +218,10 @@ impl DeploymentController {
     }
 
     /// The ReplicaSets of `deployment`, after adopting and releasing. `None` for a selector that selects everything.
-    async fn claim_replica_sets(&self, deployment: &Deployment) -> Result<Option<Vec<Arc<ReplicaSet>>>, ReconcileError> {
+    async fn claim_replica_sets(
+        &self,
+        deployment: &Deployment,
+    ) -> Result<Option<Vec<Arc<ReplicaSet>>>, ReconcileError> {
         let Some(selector) = selector_of(&deployment.spec.selector) else {
             let message = "This deployment is selecting all pods. A non-empty selector is required.".to_owned();
             self.recorder.record(COMPONENT, deployment, EventType::Warning, "SelectingAll", message);

@@ -190,7 +190,12 @@ fn ports_of(service: &Service, pod: &Pod) -> Vec<(String, i32, String, Option<St
     found
 }
 
-fn assemble(service: &Service, subsets: Vec<EndpointSubset>, over_capacity: bool, existing: Option<&Endpoints>) -> Endpoints {
+fn assemble(
+    service: &Service,
+    subsets: Vec<EndpointSubset>,
+    over_capacity: bool,
+    existing: Option<&Endpoints>,
+) -> Endpoints {
     let mut labels = service.metadata.labels.clone().unwrap_or_default();
     labels.remove(HEADLESS);
     if service_endpoints::is_headless(service) {

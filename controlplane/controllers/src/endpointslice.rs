@@ -112,8 +112,7 @@ impl EndpointSliceController {
         if let Err(ReconcileError::Api { source, .. }) = &result
             && !crate::context::is_conflict(source)
         {
-            let message =
-                format!("Error updating Endpoint Slices for Service {key}: {}", message_of(source));
+            let message = format!("Error updating Endpoint Slices for Service {key}: {}", message_of(source));
             let about = service.as_ref();
             self.recorder.record(COMPONENT, about, EventType::Warning, "FailedToUpdateEndpointSlices", message);
         }
@@ -154,6 +153,7 @@ impl EndpointSliceController {
 /// The Service of a slice that this controller made.
 fn service_of(slice: &EndpointSlice) -> Option<Key> {
     let labels = slice.metadata.labels.as_ref()?;
-    (labels.get(MANAGED_BY).map(String::as_str) == Some(MANAGER))
-        .then(|| Some(Key::new(slice.metadata.namespace.clone().unwrap_or_default(), labels.get(SERVICE_NAME)?.clone())))?
+    (labels.get(MANAGED_BY).map(String::as_str) == Some(MANAGER)).then(|| {
+        Some(Key::new(slice.metadata.namespace.clone().unwrap_or_default(), labels.get(SERVICE_NAME)?.clone()))
+    })?
 }

@@ -153,7 +153,8 @@ impl EventWriter {
     async fn write(&self, write: &Write) -> kube::Result<()> {
         let api: Api<Event> = Api::namespaced(self.client.clone(), &write.namespace);
         if write.count > 1 {
-            let patch = json!({"count": write.count, "lastTimestamp": Time(write.note.at), "message": write.note.message});
+            let patch =
+                json!({"count": write.count, "lastTimestamp": Time(write.note.at), "message": write.note.message});
             match api.patch(&write.name, &PatchParams::default(), &Patch::Merge(patch)).await {
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
                 other => return other.map(drop),
@@ -246,7 +247,12 @@ impl Correlator {
         }
         let identity = (note.component, note.kind, note.reason, object, key_message);
         let name = || format!("{}.{:x}", about_name(&note.about), note.at.as_nanosecond());
-        let seen = self.seen.entry(identity.clone()).or_insert_with(|| Seen { name: name(), first: note.at, count: 0, used: now });
+        let seen = self.seen.entry(identity.clone()).or_insert_with(|| Seen {
+            name: name(),
+            first: note.at,
+            count: 0,
+            used: now,
+        });
         seen.count += 1;
         seen.used = now;
         let namespace = note.about.namespace.clone().filter(|ns| !ns.is_empty()).unwrap_or_else(|| "default".into());

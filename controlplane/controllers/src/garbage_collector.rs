@@ -81,15 +81,17 @@ impl GarbageCollector {
     /// Collects until `shutdown`.
     pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let this = self.clone();
-        let delete = controller::run("garbage-collector", self.deletes.clone(), WORKERS, shutdown.clone(), move |uid| {
-            let this = this.clone();
-            async move { this.attempt_delete(uid).await }
-        });
+        let delete =
+            controller::run("garbage-collector", self.deletes.clone(), WORKERS, shutdown.clone(), move |uid| {
+                let this = this.clone();
+                async move { this.attempt_delete(uid).await }
+            });
         let this = self.clone();
-        let orphan = controller::run("garbage-collector-orphan", self.orphans.clone(), 2, shutdown.clone(), move |uid| {
-            let this = this.clone();
-            async move { this.attempt_orphan(uid).await }
-        });
+        let orphan =
+            controller::run("garbage-collector-orphan", self.orphans.clone(), 2, shutdown.clone(), move |uid| {
+                let this = this.clone();
+                async move { this.attempt_orphan(uid).await }
+            });
         tokio::join!(delete, orphan, monitor::run(self.clone(), shutdown));
     }
 
@@ -173,7 +175,10 @@ impl GarbageCollector {
             let patch = json!({"metadata": {
                 "uid": live.uid, "resourceVersion": live.resource_version, "ownerReferences": kept,
             }});
-            return done(api.patch_metadata(&node.place.name, &PatchParams::default(), &Patch::Merge(patch)).await, "release");
+            return done(
+                api.patch_metadata(&node.place.name, &PatchParams::default(), &Patch::Merge(patch)).await,
+                "release",
+            );
         }
         let has = |finalizer: &str| live.finalizers.iter().flatten().any(|present| present == finalizer);
         let params = if any(Verdict::Waiting) && !node.dependents.is_empty() {
@@ -206,8 +211,10 @@ impl GarbageCollector {
         live: &ObjectMeta,
         references: &[OwnerReference],
     ) -> Result<(), ReconcileError> {
-        let freed: Vec<OwnerReference> =
-            references.iter().map(|reference| OwnerReference { block_owner_deletion: Some(false), ..reference.clone() }).collect();
+        let freed: Vec<OwnerReference> = references
+            .iter()
+            .map(|reference| OwnerReference { block_owner_deletion: Some(false), ..reference.clone() })
+            .collect();
         let patch = json!({"metadata": {"uid": live.uid, "ownerReferences": freed}});
         let patched = api.patch_metadata(&node.place.name, &PatchParams::default(), &Patch::Merge(patch)).await;
         done(patched, "unblock owners").map(drop)
@@ -238,7 +245,8 @@ impl GarbageCollector {
             return Ok(None);
         }
         let kept: Vec<&String> = present.iter().filter(|other| *other != finalizer).collect();
-        let patch = json!({"metadata": {"uid": live.uid, "resourceVersion": live.resource_version, "finalizers": kept}});
+        let patch =
+            json!({"metadata": {"uid": live.uid, "resourceVersion": live.resource_version, "finalizers": kept}});
         let patched = api.patch_metadata(&node.place.name, &PatchParams::default(), &Patch::Merge(patch)).await;
         match patched {
             Err(error) if is_conflict(&error) => Err(error).during("remove finalizer"),
@@ -276,7 +284,10 @@ impl GarbageCollector {
     async fn judge(&self, reference: &OwnerReference, namespace: &str) -> Result<Verdict, ReconcileError> {
         let group = reference.api_version.rsplit_once('/').map_or("", |(group, _)| group);
         let Some(served) = self.kinds.get(group, &reference.kind) else {
-            return Err(ReconcileError::NotYet(format!("owner kind {}/{} is not served", reference.api_version, reference.kind)));
+            return Err(ReconcileError::NotYet(format!(
+                "owner kind {}/{} is not served",
+                reference.api_version, reference.kind
+            )));
         };
         if served.namespaced && namespace.is_empty() {
             // A cluster-wide object cannot be owned from within a namespace; upstream leaves it alone as well.
@@ -294,7 +305,9 @@ impl GarbageCollector {
 
     fn served(&self, place: &Place) -> Result<Arc<ServedKind>, ReconcileError> {
         let (group, kind) = place.kind.as_ref();
-        self.kinds.get(group, kind).ok_or_else(|| ReconcileError::NotYet(format!("kind {kind} of group {group:?} is not served")))
+        self.kinds
+            .get(group, kind)
+            .ok_or_else(|| ReconcileError::NotYet(format!("kind {kind} of group {group:?} is not served")))
     }
 
     fn api(&self, served: &ServedKind, namespace: &str) -> Api<DynamicObject> {

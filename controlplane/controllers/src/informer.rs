@@ -40,7 +40,14 @@ where
     /// `trim` drops what no controller reads.
     pub(crate) fn new(api: Api<K>, config: watcher::Config, trim: fn(&mut K)) -> Self {
         let config = config.streaming_lists();
-        Self { api, config, trim, cache: Arc::new(Cache::new()), handlers: Vec::new(), synced: watch::Sender::new(false) }
+        Self {
+            api,
+            config,
+            trim,
+            cache: Arc::new(Cache::new()),
+            handlers: Vec::new(),
+            synced: watch::Sender::new(false),
+        }
     }
 
     pub(crate) fn cache(&self) -> Arc<Cache<K>> {

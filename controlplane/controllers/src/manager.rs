@@ -102,7 +102,8 @@ impl Tasks {
     {
         let shutdown = self.shutdown.clone();
         self.set.spawn(async move {
-            let complete = join_all(synced.into_iter().map(|mut synced| async move { drop(synced.wait_for(|done| *done).await) }));
+            let complete =
+                join_all(synced.into_iter().map(|mut synced| async move { drop(synced.wait_for(|done| *done).await) }));
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 _ = complete => {}
@@ -205,7 +206,9 @@ fn start(context: &Context, authority: Authority, tasks: &mut Tasks) {
     tasks.spawn(vec![pods.clone(), replica_sets.clone()], move |shutdown| replicaset.run(shutdown));
 
     let deployment = DeploymentController::new(context, &mut i.deployments, &mut i.replica_sets, &mut i.pods);
-    tasks.spawn(vec![pods.clone(), replica_sets.clone(), i.deployments.synced()], move |shutdown| deployment.run(shutdown));
+    tasks.spawn(vec![pods.clone(), replica_sets.clone(), i.deployments.synced()], move |shutdown| {
+        deployment.run(shutdown)
+    });
 
     let lifecycle = NodeLifecycleController::new(context, &mut i.nodes, &i.leases, &mut i.pods);
     let needs = vec![pods.clone(), nodes.clone(), i.leases.synced()];

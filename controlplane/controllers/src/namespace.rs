@@ -69,7 +69,11 @@ impl NamespaceController {
             // The last pod's end is what most namespaces wait for.
             if let Change::Deleted(pod) = change {
                 let key = Key::new("", pod.metadata.namespace.clone().unwrap_or_default());
-                if controller.namespaces.get(&key).is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some()) {
+                if controller
+                    .namespaces
+                    .get(&key)
+                    .is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some())
+                {
                     controller.queue.add(key);
                 }
             }

@@ -53,7 +53,8 @@ pub(crate) fn until_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp)
     if min_ready_seconds <= 0 {
         return Some(Duration::ZERO);
     }
-    let available_at = ready_since(pod)?.checked_add(Duration::from_secs(min_ready_seconds.unsigned_abs().into())).ok()?;
+    let available_at =
+        ready_since(pod)?.checked_add(Duration::from_secs(min_ready_seconds.unsigned_abs().into())).ok()?;
     Some(Duration::try_from(available_at.duration_since(now)).unwrap_or(Duration::ZERO))
 }
 

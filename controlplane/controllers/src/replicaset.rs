@@ -49,7 +49,11 @@ pub(crate) struct ReplicaSetController {
 
 impl ReplicaSetController {
     /// Registers with the informers; nothing happens before [`ReplicaSetController::run`].
-    pub(crate) fn new(context: &Context, replica_sets: &mut Informer<ReplicaSet>, pods: &mut Informer<Pod>) -> Arc<Self> {
+    pub(crate) fn new(
+        context: &Context,
+        replica_sets: &mut Informer<ReplicaSet>,
+        pods: &mut Informer<Pod>,
+    ) -> Arc<Self> {
         let this = Arc::new(Self {
             client: context.client.clone(),
             recorder: context.recorder.clone(),
@@ -145,7 +149,8 @@ impl ReplicaSetController {
         let settled = self.expectations.satisfied(&key);
         let pods = self.claim_pods(&rs).await?;
         let (active, others): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| pod_state::is_active(pod));
-        let terminating = others.iter().filter(|pod| pod_state::is_terminating(pod) && !pod_state::is_finished(pod)).count();
+        let terminating =
+            others.iter().filter(|pod| pod_state::is_terminating(pod) && !pod_state::is_finished(pod)).count();
 
         let failure = match settled && rs.metadata.deletion_timestamp.is_none() {
             true => self.manage(&key, &rs, &active).await.err(),
@@ -179,7 +184,10 @@ impl ReplicaSetController {
         let reference = controller_reference(rs);
         for pod in claimed.adopt {
             let patch = Patch::Merge(adopt_patch(&pod.metadata, &reference));
-            if ignore_missing(api.patch(name_of(&pod), &PatchParams::default(), &patch).await).during("adopt pod")?.is_some() {
+            if ignore_missing(api.patch(name_of(&pod), &PatchParams::default(), &patch).await)
+                .during("adopt pod")?
+                .is_some()
+            {
                 mine.push(pod);
             }
         }
@@ -192,14 +200,17 @@ impl ReplicaSetController {
 
     /// Asks the server itself: a cached owner may be gone, and its namesake must not adopt in its name.
     async fn still_exists(&self, rs: &ReplicaSet) -> Result<bool, ReconcileError> {
-        let api: Api<ReplicaSet> = Api::namespaced(self.client.clone(), rs.metadata.namespace.as_deref().unwrap_or_default());
-        let live = api.get_metadata_opt(rs.metadata.name.as_deref().unwrap_or_default()).await.during("get ReplicaSet")?;
+        let api: Api<ReplicaSet> =
+            Api::namespaced(self.client.clone(), rs.metadata.namespace.as_deref().unwrap_or_default());
+        let live =
+            api.get_metadata_opt(rs.metadata.name.as_deref().unwrap_or_default()).await.during("get ReplicaSet")?;
         Ok(live.is_some_and(|live| live.metadata.uid == rs.metadata.uid && live.metadata.deletion_timestamp.is_none()))
     }
 
     async fn manage(&self, key: &Key, rs: &ReplicaSet, active: &[Arc<Pod>]) -> Result<(), ManageFailure> {
         let replicas = rs.spec.replicas.unwrap_or(1);
-        let related = if active.len() > usize::try_from(replicas).unwrap_or(0) { self.related_pods(rs) } else { Vec::new() };
+        let related =
+            if active.len() > usize::try_from(replicas).unwrap_or(0) { self.related_pods(rs) } else { Vec::new() };
         match plan::plan_scale(replicas, active, &related, Timestamp::now()) {
             ScalePlan::Nothing => Ok(()),
             ScalePlan::Create(missing) => self.create_pods(key, rs, missing).await,
@@ -289,7 +300,9 @@ impl ReplicaSetController {
         let siblings: Vec<String> = match controller {
             None => vec![rs.metadata.uid.clone().unwrap_or_default()],
             Some(uid) => {
-                let same = self.replica_sets.in_namespace(namespace, |other| crate::owner::is_controlled_by(&other.metadata, uid));
+                let same = self
+                    .replica_sets
+                    .in_namespace(namespace, |other| crate::owner::is_controlled_by(&other.metadata, uid));
                 same.iter().filter_map(|other| other.metadata.uid.clone()).collect()
             }
         };
@@ -302,10 +315,12 @@ impl ReplicaSetController {
         if !plan::status_differs(rs.status.as_ref(), &status) {
             return Ok(());
         }
-        let api: Api<ReplicaSet> = Api::namespaced(self.client.clone(), rs.metadata.namespace.as_deref().unwrap_or_default());
+        let api: Api<ReplicaSet> =
+            Api::namespaced(self.client.clone(), rs.metadata.namespace.as_deref().unwrap_or_default());
         let wanted = ReplicaSet { status: Some(status), ..rs.clone() };
         let name = rs.metadata.name.as_deref().unwrap_or_default();
-        ignore_missing(api.replace_status(name, &PostParams::default(), &wanted).await).during("update ReplicaSet status")?;
+        ignore_missing(api.replace_status(name, &PostParams::default(), &wanted).await)
+            .during("update ReplicaSet status")?;
         Ok(())
     }
 }

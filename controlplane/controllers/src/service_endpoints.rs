@@ -56,7 +56,8 @@ impl Family {
 /// Whether the controllers make endpoints for `service`: it has a selector and addresses of its own.
 pub(crate) fn is_managed(service: &Service) -> bool {
     service.spec.as_ref().is_some_and(|spec| {
-        spec.selector.as_ref().is_some_and(|selector| !selector.is_empty()) && spec.type_.as_deref() != Some("ExternalName")
+        spec.selector.as_ref().is_some_and(|selector| !selector.is_empty())
+            && spec.type_.as_deref() != Some("ExternalName")
     })
 }
 
@@ -95,11 +96,11 @@ pub(crate) fn port_number(pod: &Pod, port: &ServicePort) -> Option<i32> {
 
 fn named_port(pod: &Pod, name: &str, protocol: &str) -> Option<i32> {
     let spec = pod.spec.as_ref()?;
-    let sidecars = spec.init_containers.iter().flatten().filter(|init| init.restart_policy.as_deref() == Some("Always"));
+    let sidecars =
+        spec.init_containers.iter().flatten().filter(|init| init.restart_policy.as_deref() == Some("Always"));
     let mut ports = spec.containers.iter().chain(sidecars).flat_map(|container| container.ports.iter().flatten());
-    let found = ports.find(|port| {
-        port.name.as_deref() == Some(name) && port.protocol.as_deref().unwrap_or("TCP") == protocol
-    })?;
+    let found = ports
+        .find(|port| port.name.as_deref() == Some(name) && port.protocol.as_deref().unwrap_or("TCP") == protocol)?;
     Some(found.container_port)
 }
 
@@ -118,7 +119,11 @@ pub(crate) struct ServiceTrigger {
 
 impl ServiceTrigger {
     /// Registers with the informers.
-    pub(crate) fn install(queues: Vec<Arc<WorkQueue<Key>>>, services: &mut Informer<Service>, pods: &mut Informer<Pod>) {
+    pub(crate) fn install(
+        queues: Vec<Arc<WorkQueue<Key>>>,
+        services: &mut Informer<Service>,
+        pods: &mut Informer<Pod>,
+    ) {
         let trigger = Arc::new(Self { services: services.cache(), queues });
         let of_services = trigger.clone();
         services.on_change(move |change| of_services.add(&Key::of(change.latest().as_ref())));

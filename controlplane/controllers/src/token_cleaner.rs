@@ -30,8 +30,11 @@ pub(crate) struct TokenCleaner {
 impl TokenCleaner {
     /// Registers with an informer of bootstrap token Secrets.
     pub(crate) fn new(context: &Context, secrets: &mut Informer<Secret>) -> Arc<Self> {
-        let this =
-            Arc::new(Self { client: context.client.clone(), secrets: secrets.cache(), queue: Arc::new(WorkQueue::new()) });
+        let this = Arc::new(Self {
+            client: context.client.clone(),
+            secrets: secrets.cache(),
+            queue: Arc::new(WorkQueue::new()),
+        });
         let queue = this.queue.clone();
         secrets.on_change(move |change| queue.add(Key::of(change.latest().as_ref())));
         this

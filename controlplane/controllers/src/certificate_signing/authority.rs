@@ -71,7 +71,9 @@ impl Authority {
                 params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
                 params.subject_alt_names.clone_from(&request.names);
             }
-            Profile::NodeClient | Profile::Client => params.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth),
+            Profile::NodeClient | Profile::Client => {
+                params.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth)
+            }
         }
         let certificate = params.signed_by(&request.public_key, &self.issuer).map_err(AuthorityError::Sign)?;
         Ok(certificate.pem())

@@ -70,7 +70,8 @@ impl Request {
         let params = CertificateSigningRequestParams::from_der(&der).map_err(|error| failed(&error))?;
         let (_, parsed) = X509CertificationRequest::from_der(&der).map_err(|error| failed(&error))?;
         let subject = &parsed.certification_request_info.subject;
-        let text = |attribute: &x509_parser::x509::AttributeTypeAndValue<'_>| attribute.as_str().ok().map(str::to_owned);
+        let text =
+            |attribute: &x509_parser::x509::AttributeTypeAndValue<'_>| attribute.as_str().ok().map(str::to_owned);
         let odd_extensions = parsed.requested_extensions().into_iter().flatten().any(|extension| match extension {
             ParsedExtension::BasicConstraints(constraints) => constraints.ca,
             ParsedExtension::KeyUsage(_) | ParsedExtension::ExtendedKeyUsage(_) => false,
@@ -115,7 +116,11 @@ pub(super) fn check(spec: &CertificateSigningRequestSpec, request: &Request) -> 
     Some(check_profile(profile, spec, request).map(|()| profile))
 }
 
-fn check_profile(profile: Profile, spec: &CertificateSigningRequestSpec, request: &Request) -> Result<(), RequestError> {
+fn check_profile(
+    profile: Profile,
+    spec: &CertificateSigningRequestSpec,
+    request: &Request,
+) -> Result<(), RequestError> {
     let usages: BTreeSet<&str> = spec.usages.iter().flatten().map(String::as_str).collect();
     if request.odd_extensions {
         return Err(RequestError::Extensions);
@@ -198,11 +203,17 @@ pub(super) fn judge(
 
 /// Whether the node itself says that all these names and addresses are its own.
 fn owns_names(node: &Node, names: &[SanType]) -> bool {
-    let addresses: Vec<&str> =
-        node.status.iter().flat_map(|status| status.addresses.iter().flatten()).map(|address| address.address.as_str()).collect();
+    let addresses: Vec<&str> = node
+        .status
+        .iter()
+        .flat_map(|status| status.addresses.iter().flatten())
+        .map(|address| address.address.as_str())
+        .collect();
     let has_ip = |ip: &IpAddr| addresses.iter().any(|address| address.parse::<IpAddr>().as_ref() == Ok(ip));
     names.iter().all(|name| match name {
-        SanType::DnsName(dns) => node.metadata.name.as_deref() == Some(dns.as_str()) || addresses.contains(&dns.as_str()),
+        SanType::DnsName(dns) => {
+            node.metadata.name.as_deref() == Some(dns.as_str()) || addresses.contains(&dns.as_str())
+        }
         SanType::IpAddress(ip) => has_ip(ip),
         _ => false,
     })

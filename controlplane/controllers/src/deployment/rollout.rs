@@ -84,9 +84,10 @@ fn scale_down_old(deployment: &Deployment, fleet: &mut Fleet) {
         return;
     }
     fleet.old.sort_by_key(Draft::created);
-    remove_unhealthy(deployment, &mut fleet.old, may_go);
+    let removed = remove_unhealthy(deployment, &mut fleet.old, may_go);
 
-    let mut surplus = total_available(fleet.all()) - min_available;
+    // The status may lag behind a scaling of a moment ago, the sizes do not: what they allow is the limit.
+    let mut surplus = (total_available(fleet.all()) - min_available).min(may_go - removed);
     for draft in fleet.old.iter_mut().filter(|draft| draft.replicas() > 0) {
         if surplus <= 0 {
             break;
@@ -97,17 +98,19 @@ fn scale_down_old(deployment: &Deployment, fleet: &mut Fleet) {
     }
 }
 
-/// Replicas that serve nobody go first, for removing them costs no availability.
-fn remove_unhealthy(deployment: &Deployment, old: &mut [Draft], mut may_go: i32) {
+/// Replicas that serve nobody go first, for removing them costs no availability. Says how many went.
+fn remove_unhealthy(deployment: &Deployment, old: &mut [Draft], may_go: i32) -> i32 {
+    let mut removed = 0;
     for draft in old {
         let unhealthy = draft.replicas() - draft.available();
-        if may_go <= 0 || unhealthy <= 0 {
+        if removed >= may_go || unhealthy <= 0 {
             continue;
         }
-        let step = unhealthy.min(may_go);
+        let step = unhealthy.min(may_go - removed);
         draft.scale(draft.replicas() - step, deployment);
-        may_go -= step;
+        removed += step;
     }
+    removed
 }
 
 /// Follows a change of the Deployment's size without rolling anything out.

@@ -65,7 +65,10 @@ impl Conditions {
 
     /// As [`Conditions::set`], and the update time moves in any case.
     fn renew(&mut self, kind: &str, status: &str, reason: &str, message: String) {
-        let since = self.get(kind).filter(|old| old.status.as_deref() == Some(status)).and_then(|old| old.last_transition_time.clone());
+        let since = self
+            .get(kind)
+            .filter(|old| old.status.as_deref() == Some(status))
+            .and_then(|old| old.last_transition_time.clone());
         self.remove(kind);
         self.set(kind, status, reason, message);
         if let (Some(since), Some(last)) = (since, self.list.last_mut()) {
@@ -155,7 +158,12 @@ pub(super) fn plan_progress(
             let settled = status.replicas == status.updated_replicas && reason.as_deref() == Some(NEW_RS_AVAILABLE);
             if !settled {
                 if is_complete(deployment, &status) {
-                    conditions.set(PROGRESSING, "True", NEW_RS_AVAILABLE, format!("{subject} has successfully progressed."));
+                    conditions.set(
+                        PROGRESSING,
+                        "True",
+                        NEW_RS_AVAILABLE,
+                        format!("{subject} has successfully progressed."),
+                    );
                 } else if is_progressing(&old, &status) {
                     conditions.renew(PROGRESSING, "True", "ReplicaSetUpdated", format!("{subject} is progressing."));
                 } else if is_timed_out(conditions, deadline) {
@@ -197,13 +205,20 @@ fn is_timed_out(conditions: &Conditions, deadline: Duration) -> bool {
 }
 
 fn left_until(since: Timestamp, wait: Duration, now: Timestamp) -> Duration {
-    since.checked_add(wait).ok().and_then(|at| Duration::try_from(at.duration_since(now)).ok()).unwrap_or(Duration::ZERO)
+    since
+        .checked_add(wait)
+        .ok()
+        .and_then(|at| Duration::try_from(at.duration_since(now)).ok())
+        .unwrap_or(Duration::ZERO)
 }
 
 fn until_deadline(deployment: &Deployment, status: &DeploymentStatus, conditions: &Conditions) -> Option<Duration> {
     let deadline = deadline(deployment)?;
     let condition = conditions.get(PROGRESSING)?;
-    if is_complete(deployment, status) || condition.reason.as_deref() == Some(TIMED_OUT) || condition.reason.as_deref() == Some(PAUSED) {
+    if is_complete(deployment, status)
+        || condition.reason.as_deref() == Some(TIMED_OUT)
+        || condition.reason.as_deref() == Some(PAUSED)
+    {
         return None;
     }
     // A second more, for times in objects are whole seconds.

@@ -1,0 +1,379 @@
+//! The Deployment plan: what it promises at every moment, and single decisions.
+
+use k8s_openapi::api::apps::v1::{DeploymentSpec, DeploymentStrategy, ReplicaSetStatus, RollingUpdateDeployment};
+use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::api::ObjectMeta;
+use proptest::prelude::*;
+
+use super::replica_set::REVISION;
+use super::*;
+
+const START: i64 = 1_000_000;
+
+fn template(image: &str) -> PodTemplateSpec {
+    PodTemplateSpec {
+        metadata: Some(ObjectMeta {
+            labels: Some([("app".to_owned(), "web".to_owned())].into()),
+            ..ObjectMeta::default()
+        }),
+        spec: Some(PodSpec {
+            containers: vec![Container { name: "web".into(), image: Some(image.into()), ..Container::default() }],
+            ..PodSpec::default()
+        }),
+    }
+}
+
+/// A ReplicaSet with its pods: the truth, and in `rs.status` what was reported of it last.
+struct Set {
+    rs: ReplicaSet,
+    actual: i32,
+    available: i32,
+}
+
+/// A Deployment and a world that follows its plans with delay.
+struct Sim {
+    deployment: Deployment,
+    sets: Vec<Set>,
+    clock: i64,
+}
+
+impl Sim {
+    fn new(replicas: i32, surge: i32, unavailable: i32) -> Self {
+        let deployment = Deployment {
+            metadata: ObjectMeta {
+                name: Some("web".into()),
+                namespace: Some("ns".into()),
+                uid: Some("d".into()),
+                generation: Some(1),
+                ..ObjectMeta::default()
+            },
+            spec: DeploymentSpec {
+                replicas: Some(replicas),
+                progress_deadline_seconds: Some(600),
+                revision_history_limit: Some(10),
+                selector: LabelSelector {
+                    match_labels: Some([("app".to_owned(), "web".to_owned())].into()),
+                    ..LabelSelector::default()
+                },
+                strategy: Some(DeploymentStrategy {
+                    type_: Some("RollingUpdate".into()),
+                    rolling_update: Some(RollingUpdateDeployment {
+                        max_surge: Some(IntOrString::Int(surge)),
+                        max_unavailable: Some(IntOrString::Int(unavailable)),
+                    }),
+                }),
+                template: template("v1"),
+                ..DeploymentSpec::default()
+            },
+            status: None,
+        };
+        Self { deployment, sets: Vec::new(), clock: START }
+    }
+
+    fn rolled_out(replicas: i32, surge: i32, unavailable: i32) -> Self {
+        let mut sim = Self::new(replicas, surge, unavailable);
+        sim.settle();
+        sim
+    }
+
+    fn recreate(replicas: i32) -> Self {
+        let mut sim = Self::new(replicas, 0, 0);
+        sim.deployment.spec.strategy =
+            Some(DeploymentStrategy { type_: Some("Recreate".into()), rolling_update: None });
+        sim.settle();
+        sim
+    }
+
+    fn set_image(&mut self, image: &str) {
+        self.deployment.spec.template = template(image);
+        self.deployment.metadata.generation = self.deployment.metadata.generation.map(|generation| generation + 1);
+    }
+
+    fn resize(&mut self, replicas: i32) {
+        self.deployment.spec.replicas = Some(replicas);
+        self.deployment.metadata.generation = self.deployment.metadata.generation.map(|generation| generation + 1);
+    }
+
+    fn plan(&self) -> Plan {
+        let replica_sets: Vec<_> = self.sets.iter().map(|set| Arc::new(set.rs.clone())).collect();
+        let now = Timestamp::from_second(self.clock).unwrap();
+        plan::plan(&Input { deployment: &self.deployment, replica_sets: &replica_sets, pods: &[], now })
+    }
+
+    fn apply(&mut self, plan: Plan) {
+        self.clock += 1;
+        if let Some(draft) = plan.create {
+            let mut rs = draft.rs;
+            rs.metadata.uid = Some(format!("rs{}", self.clock));
+            rs.metadata.generation = Some(1);
+            rs.metadata.creation_timestamp = Some(Time(Timestamp::from_second(self.clock).unwrap()));
+            self.sets.push(Set { rs, actual: 0, available: 0 });
+        }
+        for draft in plan.update {
+            let set = self.sets.iter_mut().find(|set| set.rs.metadata.name == draft.rs.metadata.name).unwrap();
+            let generation = set.rs.metadata.generation.map(|generation| generation + 1);
+            set.rs = draft.rs;
+            set.rs.metadata.generation = generation;
+        }
+        for draft in plan.delete {
+            self.sets.retain(|set| set.rs.metadata.name != draft.rs.metadata.name);
+        }
+        if let Some(revision) = plan.revision {
+            self.deployment.metadata.annotations.get_or_insert_default().insert(REVISION.into(), revision);
+        }
+        self.deployment.status = Some(plan.status);
+    }
+
+    fn step(&mut self) {
+        let plan = self.plan();
+        self.apply(plan);
+    }
+
+    /// The ReplicaSet controller creates and deletes pods; unready ones go first.
+    fn sync(&mut self, at: usize) {
+        let Some(set) = self.sets.get_mut(at) else { return };
+        let wanted = set.rs.spec.replicas.unwrap();
+        let surplus = (set.actual - wanted).max(0);
+        let unready = set.actual - set.available;
+        set.available -= (surplus - unready).max(0);
+        set.actual = wanted;
+    }
+
+    /// One pod becomes ready.
+    fn ready(&mut self, at: usize) {
+        let Some(set) = self.sets.get_mut(at) else { return };
+        set.available = (set.available + 1).min(set.actual);
+    }
+
+    fn report(&mut self, at: usize) {
+        let Some(set) = self.sets.get_mut(at) else { return };
+        set.rs.status = Some(ReplicaSetStatus {
+            replicas: set.actual,
+            ready_replicas: Some(set.available),
+            available_replicas: Some(set.available),
+            observed_generation: set.rs.metadata.generation,
+            ..ReplicaSetStatus::default()
+        });
+    }
+
+    /// Lets everything happen until nothing changes any more.
+    fn settle(&mut self) {
+        for _ in 0..500 {
+            let before: Vec<_> = self.sets.iter().map(|set| (set.rs.clone(), set.actual, set.available)).collect();
+            let status = self.deployment.status.clone();
+            self.step();
+            for at in 0..self.sets.len() {
+                self.sync(at);
+                (0..3).for_each(|_| self.ready(at));
+                self.report(at);
+            }
+            let after: Vec<_> = self.sets.iter().map(|set| (set.rs.clone(), set.actual, set.available)).collect();
+            if before == after && status == self.deployment.status {
+                return;
+            }
+        }
+        panic!("never settles");
+    }
+
+    fn wanted_total(&self) -> i32 {
+        self.sets.iter().map(|set| set.rs.spec.replicas.unwrap()).sum()
+    }
+
+    fn available_total(&self) -> i32 {
+        self.sets.iter().map(|set| set.available).sum()
+    }
+
+    /// Size and revision, by revision.
+    fn sizes(&self) -> Vec<(i32, String)> {
+        let mut sizes: Vec<_> = self
+            .sets
+            .iter()
+            .map(|set| (set.rs.spec.replicas.unwrap(), set.rs.metadata.annotations.as_ref().unwrap()[REVISION].clone()))
+            .collect();
+        sizes.sort_by_key(|(_, revision)| revision.parse::<i64>().unwrap());
+        sizes
+    }
+
+    fn reason(&self, kind: &str) -> (String, String) {
+        let conditions = self.deployment.status.as_ref().unwrap().conditions.clone().unwrap();
+        let found = conditions.into_iter().find(|condition| condition.type_.as_deref() == Some(kind)).unwrap();
+        (found.status.unwrap(), found.reason.unwrap())
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Happening {
+    Plan,
+    Sync(usize),
+    Ready(usize),
+    Report(usize),
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    prop_oneof![
+        3 => Just(Happening::Plan),
+        2 => (0..4usize).prop_map(Happening::Sync),
+        3 => (0..4usize).prop_map(Happening::Ready),
+        2 => (0..4usize).prop_map(Happening::Report),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn rolling_update_stays_within_its_bounds_and_ends(
+        replicas in 1..15i32,
+        surge in 0..5i32,
+        unavailable in 0..5i32,
+        happenings in prop::collection::vec(happening(), 0..150),
+        second_update in 0..100usize,
+    ) {
+        let mut sim = Sim::rolled_out(replicas, surge, unavailable);
+        let most = replicas + strategy::max_surge(&sim.deployment);
+        let least = replicas - strategy::max_unavailable(&sim.deployment);
+        sim.set_image("v2");
+        for (number, happening) in happenings.into_iter().enumerate() {
+            if number == second_update {
+                sim.set_image("v3");
+            }
+            match happening {
+                Happening::Plan => sim.step(),
+                Happening::Sync(at) => sim.sync(at),
+                Happening::Ready(at) => sim.ready(at),
+                Happening::Report(at) => sim.report(at),
+            }
+            prop_assert!(sim.wanted_total() <= most, "{} wanted, at most {most} allowed", sim.wanted_total());
+            prop_assert!(sim.available_total() >= least, "{} available, at least {least} needed", sim.available_total());
+        }
+        sim.settle();
+        let sizes = sim.sizes();
+        prop_assert_eq!(sizes.last().unwrap().0, replicas);
+        prop_assert_eq!(sizes.iter().map(|(size, _)| size).sum::<i32>(), replicas);
+        prop_assert_eq!(sim.reason("Progressing").1, "NewReplicaSetAvailable");
+        let idle = sim.plan();
+        prop_assert!(idle.create.is_none() && idle.update.is_empty() && idle.delete.is_empty() && idle.revision.is_none());
+        prop_assert!(!status::differs(sim.deployment.status.as_ref(), &idle.status));
+    }
+
+    #[test]
+    fn scaling_amid_a_rollout_adds_up(
+        replicas in 2..30i32,
+        target in 0..40i32,
+        surge in 1..6i32,
+        steps in 0..6usize,
+    ) {
+        let mut sim = Sim::rolled_out(replicas, surge, 0);
+        sim.set_image("v2");
+        for _ in 0..steps {
+            sim.step();
+            for at in 0..sim.sets.len() {
+                sim.sync(at);
+                sim.ready(at);
+                sim.report(at);
+            }
+        }
+        sim.resize(target);
+        for _ in 0..3 {
+            sim.step();
+            let most = target + if target > 0 { strategy::max_surge(&sim.deployment) } else { 0 };
+            prop_assert!(sim.wanted_total() <= most, "{:?} of at most {most}", sim.sizes());
+        }
+        sim.settle();
+        prop_assert_eq!(sim.wanted_total(), target);
+    }
+}
+
+#[test]
+fn first_rollout_creates_one_replica_set_of_full_size() {
+    let sim = Sim::new(3, 1, 0);
+    let plan = sim.plan();
+    let draft = plan.create.unwrap();
+    assert_eq!((draft.from, draft.replicas()), (0, 3));
+    let labels = draft.rs.metadata.labels.clone().unwrap();
+    let hash = &labels["pod-template-hash"];
+    assert_eq!(draft.name(), format!("web-{hash}"));
+    assert_eq!(draft.rs.spec.selector.match_labels.as_ref().unwrap()["pod-template-hash"], *hash);
+    assert_eq!(plan.revision.as_deref(), Some("1"));
+    let annotations = draft.rs.metadata.annotations.unwrap();
+    assert_eq!(annotations["deployment.kubernetes.io/desired-replicas"], "3");
+    assert_eq!(annotations["deployment.kubernetes.io/max-replicas"], "4");
+}
+
+#[test]
+fn rollback_reuses_the_old_replica_set_under_a_new_revision() {
+    let mut sim = Sim::rolled_out(2, 1, 0);
+    sim.set_image("v2");
+    sim.settle();
+    sim.set_image("v1");
+    sim.settle();
+    assert_eq!(sim.sizes(), [(0, "2".to_owned()), (2, "3".to_owned())]);
+    let history = sim.sets.iter().find_map(|set| {
+        set.rs.metadata.annotations.as_ref().unwrap().get("deployment.kubernetes.io/revision-history").cloned()
+    });
+    assert_eq!(history.as_deref(), Some("1"));
+}
+
+#[test]
+fn history_keeps_the_newest_empty_replica_sets() {
+    let mut sim = Sim::rolled_out(1, 1, 0);
+    sim.deployment.spec.revision_history_limit = Some(2);
+    for version in 2..7 {
+        sim.set_image(&format!("v{version}"));
+        sim.settle();
+    }
+    assert_eq!(sim.sizes(), [(0, "4".to_owned()), (0, "5".to_owned()), (1, "6".to_owned())]);
+}
+
+#[test]
+fn recreate_waits_for_the_last_old_pod() {
+    let mut sim = Sim::recreate(2);
+    sim.set_image("v2");
+    sim.step();
+    assert_eq!(sim.sizes(), [(0, "1".to_owned())]);
+    sim.step();
+    assert_eq!(sim.sets.len(), 1, "old pods are still there");
+    sim.sync(0);
+    sim.report(0);
+    sim.step();
+    assert_eq!(sim.sizes(), [(0, "1".to_owned()), (2, "2".to_owned())]);
+}
+
+#[test]
+fn paused_deployment_scales_but_does_not_roll_out() {
+    let mut sim = Sim::rolled_out(2, 1, 0);
+    sim.deployment.spec.paused = Some(true);
+    sim.set_image("v2");
+    sim.resize(4);
+    sim.settle();
+    assert_eq!(sim.sizes(), [(4, "1".to_owned())]);
+    assert_eq!(sim.reason("Progressing"), ("Unknown".into(), "DeploymentPaused".into()));
+    sim.deployment.spec.paused = Some(false);
+    sim.settle();
+    assert_eq!(sim.sizes(), [(0, "1".to_owned()), (4, "2".to_owned())]);
+}
+
+#[test]
+fn stuck_rollout_exceeds_its_deadline_and_recovers() {
+    let mut sim = Sim::rolled_out(2, 1, 0);
+    sim.set_image("v2");
+    sim.step();
+    assert!(sim.plan().again.is_some(), "the deadline is waited for");
+    sim.clock += 601;
+    sim.step();
+    assert_eq!(sim.reason("Progressing"), ("False".into(), "ProgressDeadlineExceeded".into()));
+    assert_eq!(sim.reason("Available").0, "True");
+    sim.settle();
+    assert_eq!(sim.reason("Progressing"), ("True".into(), "NewReplicaSetAvailable".into()));
+}
+
+#[test]
+fn deleted_deployment_only_reports() {
+    let mut sim = Sim::rolled_out(2, 1, 0);
+    sim.deployment.metadata.deletion_timestamp = Some(Time(Timestamp::from_second(START).unwrap()));
+    sim.set_image("v2");
+    let plan = sim.plan();
+    assert!(plan.create.is_none() && plan.update.is_empty() && plan.delete.is_empty());
+}

@@ -56,7 +56,8 @@ pub(super) fn plan(input: &Input<'_>) -> Plan {
             .collect();
         plan_family(input, *family, &slices, &mut plan);
     }
-    let foreign = input.slices.iter().filter(|slice| !families.iter().any(|family| slice.address_type == family.as_str()));
+    let foreign =
+        input.slices.iter().filter(|slice| !families.iter().any(|family| slice.address_type == family.as_str()));
     plan.delete.extend(foreign.map(|slice| slice.as_ref().clone()));
     plan
 }
@@ -119,9 +120,9 @@ fn plan_ports(
         endpoints.extend(homeless.drain(..room));
     }
     if !homeless.is_empty() && homeless.len() < MAX_ENDPOINTS {
-        let fitting = kept.iter_mut().filter(|(_, endpoints, changed)| {
-            !*changed && endpoints.len() + homeless.len() <= MAX_ENDPOINTS
-        });
+        let fitting = kept
+            .iter_mut()
+            .filter(|(_, endpoints, changed)| !*changed && endpoints.len() + homeless.len() <= MAX_ENDPOINTS);
         if let Some((_, endpoints, _)) = fitting.max_by_key(|(_, endpoints, _)| endpoints.len()) {
             endpoints.append(&mut homeless);
         }
@@ -190,12 +191,16 @@ fn endpoint(input: &Input<'_>, pod: &Pod, address: &str) -> Endpoint {
     let terminating = pod_state::is_terminating(pod);
     let ready = service_endpoints::publishes_not_ready(input.service) || (serving && !terminating);
     let node_name = Some(pod_state::node_name(pod)).filter(|name| !name.is_empty());
-    let zone = node_name.and_then(input.node).and_then(|node| {
-        node.metadata.labels.as_ref()?.get("topology.kubernetes.io/zone").cloned()
-    });
+    let zone = node_name
+        .and_then(input.node)
+        .and_then(|node| node.metadata.labels.as_ref()?.get("topology.kubernetes.io/zone").cloned());
     Endpoint {
         addresses: vec![address.to_owned()],
-        conditions: Some(EndpointConditions { ready: Some(ready), serving: Some(serving), terminating: Some(terminating) }),
+        conditions: Some(EndpointConditions {
+            ready: Some(ready),
+            serving: Some(serving),
+            terminating: Some(terminating),
+        }),
         hostname: service_endpoints::hostname(input.service, pod),
         node_name: node_name.map(str::to_owned),
         target_ref: Some(pod_reference(pod)),

@@ -61,8 +61,11 @@ impl Remains {
         let remaining = if self.resources.is_empty() {
             (false, "ContentRemoved", "All content successfully removed".to_owned())
         } else {
-            let list: Vec<String> =
-                self.resources.iter().map(|(resource, count)| format!("{resource} has {count} resource instances")).collect();
+            let list: Vec<String> = self
+                .resources
+                .iter()
+                .map(|(resource, count)| format!("{resource} has {count} resource instances"))
+                .collect();
             (true, "SomeResourcesRemain", format!("Some resources are remaining: {}", list.join(", ")))
         };
         let finalizers = if self.finalizers.is_empty() {
@@ -70,7 +73,11 @@ impl Remains {
         } else {
             let list: Vec<String> =
                 self.finalizers.iter().map(|(name, count)| format!("{name} in {count} resource instances")).collect();
-            (true, "SomeFinalizersRemain", format!("Some content in the namespace has finalizers remaining: {}", list.join(", ")))
+            (
+                true,
+                "SomeFinalizersRemain",
+                format!("Some content in the namespace has finalizers remaining: {}", list.join(", ")),
+            )
         };
         let parsed = (false, "ParsedGroupVersions", "All legacy kube types successfully parsed".to_owned());
         [

@@ -114,7 +114,8 @@ pub(super) fn plan_taints(node: &Node, evict: bool, now: Timestamp) -> Option<Ve
         }));
     }
     let named = |taints: &[Taint]| {
-        let mut names: Vec<(String, String)> = taints.iter().map(|taint| (taint.key.clone(), taint.effect.clone())).collect();
+        let mut names: Vec<(String, String)> =
+            taints.iter().map(|taint| (taint.key.clone(), taint.effect.clone())).collect();
         names.sort();
         names
     };

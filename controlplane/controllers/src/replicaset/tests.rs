@@ -36,7 +36,9 @@ fn pod(sketch: Sketch) -> Arc<Pod> {
             uid: Some(sketch.name.into()),
             creation_timestamp: Some(at(sketch.age)),
             labels: Some([("app".to_owned(), "web".to_owned())].into()),
-            annotations: sketch.cost.map(|cost| [("controller.kubernetes.io/pod-deletion-cost".to_owned(), cost.to_owned())].into()),
+            annotations: sketch
+                .cost
+                .map(|cost| [("controller.kubernetes.io/pod-deletion-cost".to_owned(), cost.to_owned())].into()),
             ..ObjectMeta::default()
         },
         spec: Some(PodSpec { node_name: (!sketch.node.is_empty()).then(|| sketch.node.into()), ..PodSpec::default() }),
@@ -50,7 +52,10 @@ fn pod(sketch: Sketch) -> Arc<Pod> {
                     ..PodCondition::default()
                 }]
             }),
-            container_statuses: Some(vec![ContainerStatus { restart_count: sketch.restarts, ..ContainerStatus::default() }]),
+            container_statuses: Some(vec![ContainerStatus {
+                restart_count: sketch.restarts,
+                ..ContainerStatus::default()
+            }]),
             ..PodStatus::default()
         }),
     })
@@ -111,7 +116,10 @@ fn replica_set(min_ready_seconds: i32) -> ReplicaSet {
         spec: ReplicaSetSpec {
             min_ready_seconds: Some(min_ready_seconds),
             template: Some(PodTemplateSpec {
-                metadata: Some(ObjectMeta { labels: Some([("app".to_owned(), "web".to_owned())].into()), ..ObjectMeta::default() }),
+                metadata: Some(ObjectMeta {
+                    labels: Some([("app".to_owned(), "web".to_owned())].into()),
+                    ..ObjectMeta::default()
+                }),
                 spec: None,
             }),
             ..ReplicaSetSpec::default()
@@ -122,7 +130,11 @@ fn replica_set(min_ready_seconds: i32) -> ReplicaSet {
 
 #[test]
 fn status_counts_ready_available_labelled_and_terminating() {
-    let pods = [pod(Sketch { ready_for: Some(100), ..PLAIN }), pod(Sketch { ready_for: Some(10), ..PLAIN }), pod(Sketch { ready_for: None, ..PLAIN })];
+    let pods = [
+        pod(Sketch { ready_for: Some(100), ..PLAIN }),
+        pod(Sketch { ready_for: Some(10), ..PLAIN }),
+        pod(Sketch { ready_for: None, ..PLAIN }),
+    ];
     let (status, again) = plan_status(&replica_set(30), &pods, 2, None, now());
     assert_eq!(status.replicas, 3);
     assert_eq!(status.ready_replicas, Some(2));
@@ -139,7 +151,10 @@ fn failure_becomes_a_condition_and_success_removes_it() {
     let mut rs = replica_set(0);
     let (status, _) = plan_status(&rs, &[], 0, Some(&failure), now());
     let condition = &status.conditions.as_ref().unwrap()[0].clone();
-    assert_eq!((condition.type_.as_deref(), condition.reason.as_deref()), (Some("ReplicaFailure"), Some("FailedCreate")));
+    assert_eq!(
+        (condition.type_.as_deref(), condition.reason.as_deref()),
+        (Some("ReplicaFailure"), Some("FailedCreate"))
+    );
     rs.status = Some(status);
     let (status, _) = plan_status(&rs, &[], 0, None, now());
     assert_eq!(status.conditions, None);
@@ -151,5 +166,8 @@ fn pod_carries_the_template_and_its_owner() {
     let made = pod_from_template(&rs, rs.spec.template.as_ref().unwrap());
     assert_eq!(made.metadata.generate_name.as_deref(), Some("rs-"));
     let owner = &made.metadata.owner_references.as_ref().unwrap()[0];
-    assert_eq!((owner.kind.as_str(), owner.api_version.as_str(), owner.controller), ("ReplicaSet", "apps/v1", Some(true)));
+    assert_eq!(
+        (owner.kind.as_str(), owner.api_version.as_str(), owner.controller),
+        ("ReplicaSet", "apps/v1", Some(true))
+    );
 }

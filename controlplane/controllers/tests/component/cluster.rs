@@ -73,10 +73,11 @@ impl Cluster {
         tokio::spawn(coracle_controllers::run(client.clone(), config, shutdown.clone()));
         let agent = Arc::new(Agent::default());
         let cluster = Self { client, server, ca_pem, shutdown, agent };
-        cluster.wait("default service account", || async {
-            cluster.get_opt::<k8s_openapi::api::core::v1::ServiceAccount>("default", "default").await.is_some()
-        })
-        .await;
+        cluster
+            .wait("default service account", || async {
+                cluster.get_opt::<k8s_openapi::api::core::v1::ServiceAccount>("default", "default").await.is_some()
+            })
+            .await;
         cluster
     }
 
@@ -100,7 +101,11 @@ impl Cluster {
 
     pub async fn create<K>(&self, namespace: &str, object: Value) -> K
     where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope> + Clone + DeserializeOwned + Serialize + Debug,
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + Serialize
+            + Debug,
     {
         let object: K = serde_json::from_value(object).unwrap();
         self.api::<K>(namespace).create(&PostParams::default(), &object).await.unwrap()
@@ -137,7 +142,8 @@ impl Cluster {
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ok"}],
         }});
         nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
-        let lease: Lease = serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"holderIdentity": name}})).unwrap();
+        let lease: Lease =
+            serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"holderIdentity": name}})).unwrap();
         self.api::<Lease>("kube-node-lease").create(&PostParams::default(), &lease).await.unwrap();
         self.renew(name).await;
     }

@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
 
 mod cluster;
-mod workloads;
+mod lifecycle;
 mod nodes;
+mod workloads;

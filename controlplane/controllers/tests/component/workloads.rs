@@ -86,8 +86,10 @@ async fn new_template_rolls_out_and_an_old_one_rolls_back() {
     cluster.run_agent();
     cluster.create::<Deployment>("default", deployment("web", 4, "nginx:1")).await;
     rolled_out(&cluster, "web", 4).await;
-    let image = |image: &str| json!({"spec": {"template": {"spec": {"containers": [
-        {"name": "web", "image": image, "ports": [{"name": "http", "containerPort": 8080}]}]}}}});
+    let image = |image: &str| {
+        json!({"spec": {"template": {"spec": {"containers": [
+        {"name": "web", "image": image, "ports": [{"name": "http", "containerPort": 8080}]}]}}}})
+    };
     cluster.merge::<Deployment>("default", "web", image("nginx:2")).await;
     rolled_out(&cluster, "web", 4).await;
     assert_eq!(replica_sets(&cluster).await, [(0, "1".to_owned()), (4, "2".to_owned())]);
@@ -125,7 +127,8 @@ async fn scaling_up_and_down_makes_no_duplicate() {
             .await;
     }
     assert_eq!(cluster.list::<ReplicaSet>("default").await.len(), 1);
-    let created = cluster.list::<Event>("default").await.into_iter().filter(|e| e.reason.as_deref() == Some("SuccessfulCreate"));
+    let created =
+        cluster.list::<Event>("default").await.into_iter().filter(|e| e.reason.as_deref() == Some("SuccessfulCreate"));
     assert!(created.count() <= 42, "1, 29 more, and 12 again");
 }
 
@@ -153,7 +156,10 @@ async fn endpoints_follow_pods() {
     cluster.create::<Service>("default", service("web")).await;
     let slice = || async {
         let slices = cluster.list::<EndpointSlice>("default").await;
-        slices.into_iter().filter(|slice| slice.labels().get("kubernetes.io/service-name").is_some_and(|name| name == "web")).collect::<Vec<_>>()
+        slices
+            .into_iter()
+            .filter(|slice| slice.labels().get("kubernetes.io/service-name").is_some_and(|name| name == "web"))
+            .collect::<Vec<_>>()
     };
     cluster.wait("an empty slice", || async { slice().await.len() == 1 }).await;
     cluster.create::<Deployment>("default", deployment("web", 3, "nginx:1")).await;

@@ -1,0 +1,121 @@
+//! The end of things: dependents of deleted owners, deletion policies, namespaces.
+
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+
+use crate::cluster::Cluster;
+
+async fn with_deployment(cluster: &Cluster) {
+    cluster.run_agent();
+    let web = json!({"metadata": {"name": "web"}, "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "web"}},
+        "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    cluster.create::<Deployment>("default", web).await;
+    cluster
+        .wait("two replicas", || async {
+            let web: Deployment = cluster.get_opt("default", "web").await.unwrap();
+            web.status.unwrap_or_default().available_replicas == Some(2)
+        })
+        .await;
+}
+
+async fn counts(cluster: &Cluster) -> (usize, usize, usize) {
+    (
+        cluster.list::<Deployment>("default").await.len(),
+        cluster.list::<ReplicaSet>("default").await.len(),
+        cluster.list::<Pod>("default").await.len(),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn background_deletion_takes_everything_below() {
+    let cluster = Cluster::start().await;
+    with_deployment(&cluster).await;
+    cluster.api::<Deployment>("default").delete("web", &DeleteParams::background()).await.unwrap();
+    cluster.wait("nothing left", || async { counts(&cluster).await == (0, 0, 0) }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn foreground_deletion_removes_the_owner_last() {
+    let cluster = Cluster::start().await;
+    with_deployment(&cluster).await;
+    cluster.api::<Deployment>("default").delete("web", &DeleteParams::foreground()).await.unwrap();
+    cluster
+        .wait("nothing left", || async {
+            let (deployments, replica_sets, pods) = counts(&cluster).await;
+            assert!(deployments >= replica_sets.min(1) || pods == 0, "{deployments} {replica_sets} {pods}");
+            (deployments, replica_sets, pods) == (0, 0, 0)
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orphaned_dependents_stay() {
+    let cluster = Cluster::start().await;
+    with_deployment(&cluster).await;
+    cluster.api::<Deployment>("default").delete("web", &DeleteParams::orphan()).await.unwrap();
+    cluster.wait("the Deployment to go", || async { counts(&cluster).await.0 == 0 }).await;
+    let left = cluster.list::<ReplicaSet>("default").await;
+    assert_eq!((left.len(), cluster.list::<Pod>("default").await.len()), (1, 2));
+    assert!(left[0].owner_references().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn object_with_an_absent_owner_is_collected() {
+    let cluster = Cluster::start().await;
+    let owned = json!({"metadata": {"name": "lost", "ownerReferences": [
+        {"apiVersion": "v1", "kind": "Secret", "name": "ghost", "uid": "7d0e5f0e-0000-4000-8000-000000000000"}]}});
+    cluster.create::<ConfigMap>("default", owned).await;
+    cluster.create::<ConfigMap>("default", json!({"metadata": {"name": "kept"}})).await;
+    cluster.wait("collection", || async { cluster.get_opt::<ConfigMap>("default", "lost").await.is_none() }).await;
+    assert!(cluster.get_opt::<ConfigMap>("default", "kept").await.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn object_with_one_living_owner_stays_and_loses_the_other_reference() {
+    let cluster = Cluster::start().await;
+    let owner: Secret = cluster.create("default", json!({"metadata": {"name": "alive"}})).await;
+    let owned = json!({"metadata": {"name": "shared", "ownerReferences": [
+        {"apiVersion": "v1", "kind": "Secret", "name": "ghost", "uid": "7d0e5f0e-0000-4000-8000-000000000000"},
+        {"apiVersion": "v1", "kind": "Secret", "name": "alive", "uid": owner.uid()}]}});
+    cluster.create::<ConfigMap>("default", owned).await;
+    cluster
+        .wait("the dead reference to go", || async {
+            let shared: ConfigMap = cluster.get_opt("default", "shared").await.unwrap();
+            shared.owner_references().iter().map(|owner| owner.name.as_str()).eq(["alive"])
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn namespace_takes_its_content_along() {
+    let cluster = Cluster::start().await;
+    cluster.run_agent();
+    let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
+    let doomed: Namespace = serde_json::from_value(json!({"metadata": {"name": "doomed"}})).unwrap();
+    namespaces.create(&PostParams::default(), &doomed).await.unwrap();
+    cluster.create::<ConfigMap>("doomed", json!({"metadata": {"name": "a"}})).await;
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    cluster.create::<Pod>("doomed", pod).await;
+    let held = json!({"metadata": {"name": "held", "finalizers": ["example.org/hold"]}});
+    cluster.create::<ConfigMap>("doomed", held).await;
+    namespaces.delete("doomed", &DeleteParams::default()).await.unwrap();
+    cluster
+        .wait("the finalizer to be told", || async {
+            let doomed = namespaces.get("doomed").await.unwrap();
+            let conditions = doomed.status.unwrap_or_default().conditions.unwrap_or_default();
+            conditions.iter().any(|c| {
+                c.type_ == "NamespaceFinalizersRemaining"
+                    && c.status == "True"
+                    && c.message
+                        .as_deref()
+                        .is_some_and(|message| message.contains("example.org/hold in 1 resource instances"))
+            })
+        })
+        .await;
+    assert!(cluster.get_opt::<Pod>("doomed", "p").await.is_none());
+    cluster.merge::<ConfigMap>("doomed", "held", json!({"metadata": {"finalizers": null}})).await;
+    cluster.wait("the namespace to go", || async { namespaces.get_opt("doomed").await.unwrap().is_none() }).await;
+}
