@@ -36,6 +36,8 @@ mod metadata;
 mod resource;
 mod ring;
 mod selection;
+mod snapshot;
+mod state;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests;
@@ -63,8 +65,9 @@ use tokio_util::sync::CancellationToken;
 pub use entry::{Entry, FieldIndexer};
 pub use event::{Delivery, EventKind, WatchEvent};
 pub use list::{Continue, ListAt, ListRequest, ListResult};
-pub use resource::{ResourceCache, Snapshot};
+pub use resource::ResourceCache;
 pub use selection::{Filter, Scope, Selection};
+pub use snapshot::Snapshot;
 pub use watcher::Watcher;
 
 use feed::{Feed, Register, Source};

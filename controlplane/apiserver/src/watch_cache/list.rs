@@ -6,8 +6,8 @@ use coracle_store::Revision;
 
 use super::{
     entry::Entry,
-    resource::{Snapshot, first_key},
     selection::{Scope, Selection},
+    snapshot::{Snapshot, first_key},
 };
 
 /// Which state a list shows.

@@ -50,9 +50,9 @@ impl Default for Labels {
 impl Labels {
     /// Key and value of each.
     pub(crate) fn iter<'a>(&'a self, json: &'a [u8]) -> impl Iterator<Item = (&'a str, &'a str)> {
-        let (spans, owned): (&[(Span, Span)], &[(Box<str>, Box<str>)]) = match self {
-            Self::Spans(spans) => (spans, &[]),
-            Self::Owned(owned) => (&[], owned),
+        let (spans, owned) = match self {
+            Self::Spans(spans) => (&**spans, Default::default()),
+            Self::Owned(owned) => (Default::default(), &**owned),
         };
         spans
             .iter()

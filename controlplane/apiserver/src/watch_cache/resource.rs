@@ -4,8 +4,7 @@
 //! a pointer, and the past is the present with the ring's events undone.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
-    ops::Bound,
+    collections::HashSet,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -22,8 +21,10 @@ use super::{
     entry::{ByKey, Entry, EntrySource, Fields},
     event::{EventKind, WatchEvent},
     list::{ListAt, ListRequest, ListResult},
-    ring::{Group, Groups, Ring, announce},
+    ring::{Group, announce},
     selection::{Scope, Selection},
+    snapshot::Snapshot,
+    state::{Pin, State},
     watcher::Watcher,
 };
 
@@ -38,87 +39,6 @@ pub struct ResourceCache {
     values: Mutex<HashSet<Arc<str>>>,
 }
 
-struct State {
-    entries: OrdSet<ByKey>,
-    /// How many objects each namespace has.
-    counts: HashMap<Box<str>, usize>,
-    /// Revision of the last batch that touched this resource.
-    revision: Revision,
-    ring: Ring,
-    groups: Groups,
-    /// States that continue tokens refer to, oldest first.
-    pins: VecDeque<Pin>,
-    /// Bytes of all objects that were ever superseded: what a state of the past keeps alive is the difference since.
-    superseded: u64,
-    closed: bool,
-}
-
-struct Pin {
-    snapshot: Snapshot,
-    used: Instant,
-    superseded_before: u64,
-}
-
-/// All objects of a resource at one revision. Cheap to make, to clone and to hold for a short time.
-#[derive(Clone)]
-pub struct Snapshot {
-    revision: Revision,
-    entries: OrdSet<ByKey>,
-}
-
-impl Snapshot {
-    /// The revision of this state.
-    #[must_use]
-    pub fn revision(&self) -> Revision {
-        self.revision
-    }
-
-    /// How many objects there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// One object.
-    #[must_use]
-    pub fn get(&self, key: &str) -> Option<&Arc<Entry>> {
-        self.entries.get(key).map(|entry| &entry.0)
-    }
-
-    /// The objects whose key is at least `first`, in key order.
-    pub fn from_key<'a>(&'a self, first: &str) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
-        self.entries.range::<_, str>((Bound::Included(first), Bound::Unbounded)).map(|entry| &entry.0)
-    }
-
-    /// The objects of a selection, in key order.
-    pub fn select<'a>(
-        &'a self,
-        selection: &'a Selection,
-        prefix: &str,
-    ) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
-        let first = first_key(&selection.scope, prefix);
-        let scope = first.clone();
-        self.from_key(&first)
-            .take_while(move |entry| entry.key().starts_with(&scope))
-            .filter(|entry| selection.selects(entry))
-    }
-}
-
-/// The smallest key of a scope; all keys of the scope start with it.
-pub(super) fn first_key(scope: &Scope, prefix: &str) -> String {
-    match scope {
-        Scope::Resource => prefix.to_owned(),
-        Scope::Namespace(namespace) => format!("{prefix}{namespace}/"),
-        Scope::Key(key) => key.clone(),
-    }
-}
-
 impl ResourceCache {
     pub(super) fn new(
         config: ResourceConfig,
@@ -126,16 +46,7 @@ impl ResourceCache {
         applied: Arc<AtomicU64>,
         start: Revision,
     ) -> Arc<Self> {
-        let state = State {
-            entries: OrdSet::new(),
-            counts: HashMap::new(),
-            revision: start,
-            ring: Ring::new(start, limits),
-            groups: Groups::new(),
-            pins: VecDeque::new(),
-            superseded: 0,
-            closed: false,
-        };
+        let state = State::new(start, limits);
         Arc::new(Self { config, limits, applied, state: RwLock::new(state), values: Mutex::default() })
     }
 
@@ -408,51 +319,6 @@ impl ResourceCache {
 impl std::fmt::Debug for ResourceCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ResourceCache").field("prefix", &self.config.prefix).finish_non_exhaustive()
-    }
-}
-
-// === impl State ===
-
-impl State {
-    fn insert(&mut self, entry: Arc<Entry>) {
-        let namespace = entry.namespace().map(Box::from);
-        if self.entries.insert(ByKey(entry)).is_none()
-            && let Some(namespace) = namespace
-        {
-            *self.counts.entry(namespace).or_default() += 1;
-        }
-    }
-
-    fn remove(&mut self, entry: &Entry) {
-        if self.entries.remove(entry.key()).is_some()
-            && let Some(namespace) = entry.namespace()
-            && let Some(count) = self.counts.get_mut(namespace)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.counts.remove(namespace);
-            }
-        }
-    }
-
-    /// Forgets states that are too old, too many, or keep too much alive.
-    fn expire_pins(&mut self, limits: &WatchCacheLimits) {
-        let superseded = self.superseded;
-        self.pins.retain(|pin| {
-            pin.used.elapsed() < limits.pin_age && superseded - pin.superseded_before <= limits.pin_bytes
-        });
-        while self.pins.len() > limits.pins {
-            self.pins.pop_front();
-        }
-    }
-
-    /// How many objects a scope has; `None` for a single key.
-    fn count(&self, scope: &Scope) -> Option<usize> {
-        match scope {
-            Scope::Resource => Some(self.entries.len()),
-            Scope::Namespace(namespace) => Some(self.counts.get(&**namespace).copied().unwrap_or_default()),
-            Scope::Key(_) => None,
-        }
     }
 }
 

@@ -113,7 +113,7 @@ async fn past_states_are_served_while_the_ring_reaches_back() {
             cluster.pod(&format!("ns/p{}", n % 5), &n.to_string(), "").await
         };
         let list = cluster.pods.list(&ListRequest::all(everything())).unwrap();
-        if list.revision.0 as usize == states.len() {
+        if list.revision == Revision(states.len() as u64) {
             states.push(list.entries.iter().map(|entry| (entry.name().to_owned(), entry.revision())).collect());
         }
     }

@@ -1,0 +1,71 @@
+//! All objects of a resource at one revision, and how they are looked through. No time passes here.
+
+use std::{ops::Bound, sync::Arc};
+
+use coracle_store::Revision;
+use imbl::OrdSet;
+
+use super::{
+    entry::{ByKey, Entry},
+    selection::{Scope, Selection},
+};
+
+/// All objects of a resource at one revision. Cheap to make, to clone and to hold for a short time.
+#[derive(Clone)]
+pub struct Snapshot {
+    pub(super) revision: Revision,
+    pub(super) entries: OrdSet<ByKey>,
+}
+
+impl Snapshot {
+    /// The revision of this state.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// How many objects there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// One object.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Arc<Entry>> {
+        self.entries.get(key).map(|entry| &entry.0)
+    }
+
+    /// The objects whose key is at least `first`, in key order.
+    pub fn from_key<'a>(&'a self, first: &str) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
+        self.entries.range::<_, str>((Bound::Included(first), Bound::Unbounded)).map(|entry| &entry.0)
+    }
+
+    /// The objects of a selection, in key order.
+    pub fn select<'a>(
+        &'a self,
+        selection: &'a Selection,
+        prefix: &str,
+    ) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
+        let first = first_key(&selection.scope, prefix);
+        let scope = first.clone();
+        self.from_key(&first)
+            .take_while(move |entry| entry.key().starts_with(&scope))
+            .filter(|entry| selection.selects(entry))
+    }
+}
+
+/// The smallest key of a scope; all keys of the scope start with it.
+pub(super) fn first_key(scope: &Scope, prefix: &str) -> String {
+    match scope {
+        Scope::Resource => prefix.to_owned(),
+        Scope::Namespace(namespace) => format!("{prefix}{namespace}/"),
+        Scope::Key(key) => key.clone(),
+    }
+}
