@@ -2,6 +2,9 @@
 //!
 //! First in the registry's source directory, by the version in `Cargo.lock`, which costs nothing; else (vendored
 //! sources, another registry layout) by asking `cargo metadata`.
+//!
+//! `Cargo.lock` is not watched, as it changes often: another version of either crate is another dependency of this
+//! package, and cargo runs the build script again for that.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,7 +21,6 @@ pub(crate) fn crate_dir(name: &str) -> PathBuf {
 fn locked_version(name: &str) -> Option<String> {
     let here = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR")?);
     let lock = here.ancestors().map(|dir| dir.join("Cargo.lock")).find(|file| file.is_file())?;
-    println!("cargo::rerun-if-changed={}", lock.display());
     let text = std::fs::read_to_string(lock).ok()?;
     let (_, after) = text.split_once(&format!("name = \"{name}\"\nversion = \""))?;
     Some(after.split('"').next()?.to_owned())

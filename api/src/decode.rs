@@ -133,11 +133,10 @@ pub fn decode_options(body: &[u8], content: ContentType, kind: &str) -> Result<O
 ///
 /// # Errors
 /// The text of what does not fit, without the sentence around it, as callers wrap it differently.
-pub fn decode_value(object: Value, ty: Type, validation: FieldValidation) -> Result<Decoded, String> {
+pub fn decode_value(object: &Value, ty: Type, validation: FieldValidation) -> Result<Decoded, String> {
     let mut context = Context::new(validation != FieldValidation::Ignore);
     match (ObjectSeed { context: &mut context, ty }).deserialize(object) {
-        Ok(Value::Object(map)) if validation == FieldValidation::Strict && !context.strict.is_empty() => {
-            drop(map);
+        Ok(_) if validation == FieldValidation::Strict && !context.strict.is_empty() => {
             Err(format!("strict decoding error: {}", context.strict.join(", ")))
         }
         Ok(object) => Ok(Decoded { object, warnings: context.strict }),

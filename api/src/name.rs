@@ -92,7 +92,7 @@ pub fn qualified_name_errors(value: &str) -> Vec<String> {
         _ => {
             let text = regex_error(QUALIFIED_MSG, QUALIFIED_FMT, &["MyName", "my.name", "123-abc"]);
             let optional = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
-            return vec![format!("a qualified name {text} {optional}")];
+            return vec![format!("a valid label key {text} {optional}")];
         }
     };
     if name.is_empty() {

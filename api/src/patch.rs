@@ -19,9 +19,8 @@ use crate::status::{Details, FieldErrors, Reason, Status};
 ///
 /// # Errors
 /// 422 as upstream: ` "" is invalid: patch: Invalid value: "{...}": json: cannot unmarshal ...`.
-pub fn decode_patched(object: Value, ty: Type, validation: FieldValidation) -> Result<Decoded, Status> {
-    // The text of the object is needed for the error only, but the decoder consumes it.
-    decode_value(object.clone(), ty, validation).map_err(|why| {
+pub fn decode_patched(object: &Value, ty: Type, validation: FieldValidation) -> Result<Decoded, Status> {
+    decode_value(object, ty, validation).map_err(|why| {
         let mut errors = FieldErrors::new();
         errors.invalid("patch", &object.to_string().into(), why);
         Status::invalid(&Gvk::default(), "", errors)

@@ -232,7 +232,8 @@ impl Type {
     pub fn field(self, json_name: &str) -> Option<Field> {
         let (first, count) = self.field_range();
         let at = |i: usize| first + u16::try_from(i).unwrap_or(u16::MAX);
-        search(usize::from(count), |i| Field::record(at(i)).text(0).cmp(json_name)).map(|i| Field::read(at(i)))
+        search(usize::from(count), |i| Field::record(at(i)).bytes(0).cmp(json_name.as_bytes()))
+            .map(|i| Field::read(at(i)))
     }
 
     /// The field of a JSON name, and its place among the fields.

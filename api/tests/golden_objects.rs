@@ -108,3 +108,41 @@ fn every_kind_decodes_alike_from_its_three_encodings() {
     assert!(wrong.is_empty(), "{} differences:\n{}", wrong.len(), wrong.join("\n"));
     assert!(served > 60, "{served} kinds");
 }
+
+/// A generator of positions that is the same on every run.
+fn next(state: &mut u64) -> usize {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    usize::try_from(*state >> 33).unwrap()
+}
+
+#[test]
+fn damaged_bodies_decode_or_fail_without_panic() {
+    let Ok(entries) = std::fs::read_dir(dir()) else {
+        eprintln!("skipped: {} is absent", dir().display());
+        return;
+    };
+    let (mut state, mut tried) = (7, 0);
+    for path in entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "json")) {
+        let expect: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        let gvk = Gvk::from_api_version(meta::get_str(&expect, &["apiVersion"]), meta::get_str(&expect, &["kind"]));
+        if table().by_gvk(&gvk).is_none() {
+            continue;
+        }
+        for (content, extension) in
+            [(ContentType::Json, "json"), (ContentType::Yaml, "yaml"), (ContentType::Protobuf, "pb")]
+        {
+            let good = std::fs::read(path.with_extension(extension)).unwrap();
+            for _ in 0..20 {
+                let mut body = good.clone();
+                for _ in 0..3 {
+                    let at = next(&mut state) % body.len();
+                    body[at] = u8::try_from(next(&mut state) & 255).unwrap();
+                }
+                body.truncate(body.len() - next(&mut state) % 8);
+                let _ = decode(&body, content, &gvk, FieldValidation::Strict);
+                tried += 1;
+            }
+        }
+    }
+    eprintln!("{tried} damaged bodies");
+}

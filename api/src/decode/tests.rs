@@ -158,13 +158,53 @@ fn options_name_any_group() {
     assert!(decode_options(br#"{"kind":"Pod","apiVersion":"v1"}"#, ContentType::Json, "DeleteOptions").is_err());
 }
 
+/// A length-delimited protobuf field.
+fn pb(tag: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut out = vec![tag << 3 | 2, u8::try_from(bytes.len()).expect("a short field")];
+    out.extend(bytes);
+    out
+}
+
+/// An enveloped protobuf body.
+fn envelope(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
+    let meta = [pb(1, api_version.as_bytes()), pb(2, kind.as_bytes())].concat();
+    [b"k8s\0".to_vec(), pb(1, &meta), pb(2, raw), pb(3, b""), pb(4, b"")].concat()
+}
+
+#[test]
+fn zero_values_that_protobuf_always_carries_are_absent() {
+    let empty = [2, 3, 4, 5, 6].map(|tag| pb(tag, b"")).concat();
+    let meta = [pb(1, b"a"), empty, vec![7 << 3, 0], pb(8, b"")].concat();
+    let port =
+        [pb(1, b""), pb(2, b""), vec![3 << 3, 80], pb(4, &[1 << 3, 0, 2 << 3, 0, 26, 0]), vec![5 << 3, 0]].concat();
+    let body = envelope("v1", "Service", &[pb(1, &meta), pb(2, &pb(1, &port)), pb(3, &pb(1, b""))].concat());
+    let service = Gvk::new("", "v1", "Service");
+    let object = decode(&body, ContentType::Protobuf, &service, FieldValidation::Strict).expect("a service").object;
+    let expect = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"},
+        "spec": {"ports": [{"port": 80}]}, "status": {"loadBalancer": {}}});
+    assert_eq!(object, expect);
+}
+
+#[test]
+fn protobuf_bodies_of_other_kinds_are_refused() {
+    let body = envelope("apps/v1", "Deployment", b"");
+    let error = decode(&body, ContentType::Protobuf, &pod(), FieldValidation::Strict).expect_err("another kind");
+    assert!(
+        error.message.starts_with("Deployment in version \"v1\" cannot be handled as a Pod: converting"),
+        "{error}"
+    );
+    let body = envelope("v1", "Pod", &[0x0a, 0x7f, 1]);
+    let error = decode(&body, ContentType::Protobuf, &pod(), FieldValidation::Strict).expect_err("a cut message");
+    assert!(error.message.contains("unexpected EOF"), "{error}");
+}
+
 #[test]
 fn values_built_here_are_pruned_too() {
     let ty = table().by_gvk(&pod()).expect("Pod");
     let value = json!({"metadata": {"name": null, "x": 1}});
-    assert_eq!(decode_value(value, ty, FieldValidation::Warn).map(|d| d.object), Ok(json!({"metadata": {}})));
+    assert_eq!(decode_value(&value, ty, FieldValidation::Warn).map(|d| d.object), Ok(json!({"metadata": {}})));
     let value = json!({"metadata": 5});
-    let error = decode_value(value, ty, FieldValidation::Warn).map(|d| d.object);
+    let error = decode_value(&value, ty, FieldValidation::Warn).map(|d| d.object);
     assert_eq!(
         error,
         Err("json: cannot unmarshal number into Go struct field Pod.metadata of type v1.ObjectMeta".to_owned())

@@ -29,9 +29,13 @@ impl Record {
     }
 
     pub(super) fn text(self, at: usize) -> &'static str {
+        std::str::from_utf8(self.bytes(at)).expect("the build step writes whole UTF-8 texts")
+    }
+
+    /// A text that is only compared.
+    pub(super) fn bytes(self, at: usize) -> &'static [u8] {
         let start = u32::from_le_bytes([self.0[at], self.0[at + 1], self.0[at + 2], self.0[at + 3]]);
         let start = TEXTS.start + start as usize;
-        let bytes = &BLOB[start..start + usize::from(self.short(at + 4))];
-        std::str::from_utf8(bytes).expect("the build step writes whole UTF-8 texts")
+        &BLOB[start..start + usize::from(self.short(at + 4))]
     }
 }

@@ -130,6 +130,8 @@ fn unescape(value: &str) -> Result<String, ParseSelectorError> {
                 None => return Err(ParseSelectorError("invalid field selector: invalid escape sequence: \\".into())),
             },
             ',' | '=' => {
+                // Go prints the number of the character.
+                let c = u32::from(c);
                 return Err(ParseSelectorError(format!("invalid field selector: unescaped character in value: {c}")));
             }
             c => out.push(c),
