@@ -3,6 +3,7 @@
 //! Works with both variants of iptables (nft, legacy). Every call has a deadline and waits for the lock of others.
 //! What to write is decided in [`plan`] (pure). Never flushes what is not Coracle's.
 
+mod generation;
 pub mod plan;
 
 use std::{
@@ -85,6 +86,17 @@ impl Iptables {
             ("iptables-legacy-restore", "iptables-legacy-save")
         };
         Ok(Self { restore: look_up(restore)?, save: look_up(save)? })
+    }
+
+    /// Changes whenever somebody changes any rule; `None` where that is not counted (legacy).
+    ///
+    /// Read it before [`Self::save`]: if it is the same later, so are the rules.
+    #[must_use]
+    pub fn generation(&self) -> Option<u32> {
+        // Every name of a variant is a link to one executable.
+        let executable = std::fs::canonicalize(&self.save).ok()?;
+        let nft = executable.file_name()?.to_str()?.contains("nft");
+        if nft { generation::read().ok() } else { None }
     }
 
     /// Applies `text` with `--noflush`: every table in it changes completely or not at all.

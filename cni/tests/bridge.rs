@@ -304,3 +304,20 @@ fn a_pod_cannot_send_under_anothers_address() {
     ip(&a, &["link", "set", "eth0", "address", "0a:58:0a:4d:01:63"]);
     assert!(!from(address_a.octets()), "a foreign MAC arrived");
 }
+
+#[test]
+fn the_generation_changes_with_the_rules_and_only_then() {
+    let Some(node) = Node::new("gen") else { return };
+    node.ns
+        .run(|| {
+            let iptables = Iptables::variant(true).unwrap();
+            let before = iptables.generation();
+            iptables.save("nat").unwrap();
+            assert!(before.is_some());
+            assert_eq!(iptables.generation(), before);
+            iptables.restore("*nat\n:X - [0:0]\nCOMMIT\n").unwrap();
+            assert_ne!(iptables.generation(), before);
+            assert_eq!(Iptables::variant(false).unwrap().generation(), None);
+        })
+        .unwrap();
+}

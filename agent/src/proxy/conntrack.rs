@@ -8,6 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     net::Ipv4Addr,
     process::Stdio,
+    sync::Once,
     time::Duration,
 };
 
@@ -98,7 +99,11 @@ pub async fn clean(targets: Targets) {
     let listing = match run(&["-L", "-p", "udp"]).await {
         Ok(listing) => listing,
         Err(why) => {
-            tracing::warn!(why, "cannot clean UDP flows of removed endpoints: is the package conntrack installed?");
+            // Once: every change of a UDP Service comes here, and nothing changes until somebody installs it.
+            static ONCE: Once = Once::new();
+            ONCE.call_once(|| {
+                tracing::warn!(why, "cannot clean UDP flows of removed endpoints: is the package conntrack installed?");
+            });
             return;
         }
     };

@@ -29,13 +29,15 @@ pub struct Writer {
     hairpins: BTreeMap<Ipv4Addr, usize>,
     /// The kernel's rules may differ from what was written.
     suspect: bool,
+    /// When the kernel's rules were found to be right: see [`Iptables::generation`].
+    verified: Option<u32>,
 }
 
 impl Writer {
     /// Knows nothing of the kernel's rules yet: the first [`Self::apply`] reconciles.
     #[must_use]
     pub fn new(iptables: Iptables, frame: Frame) -> Self {
-        Self { iptables, frame, written: HashMap::new(), hairpins: BTreeMap::new(), suspect: true }
+        Self { iptables, frame, written: HashMap::new(), hairpins: BTreeMap::new(), suspect: true, verified: None }
     }
 
     /// Takes changed Services in and writes the difference. Returns whether UDP endpoints changed.
@@ -66,6 +68,8 @@ impl Writer {
         }
         let text = plan::transaction("nat", &nat) + &plan::transaction("filter", &filter);
         if !text.is_empty() {
+            // What was verified is not what is there now; the next comparison verifies it again.
+            self.verified = None;
             self.restore(&text)?;
         }
         Ok(udp_changed)
@@ -76,12 +80,18 @@ impl Writer {
     /// # Errors
     /// [`IptablesError`]; the next call tries again.
     pub fn reconcile(&mut self) -> Result<bool, IptablesError> {
+        let generation = self.iptables.generation();
+        if !self.suspect && generation.is_some() && generation == self.verified {
+            return Ok(false);
+        }
         self.suspect = true;
         let nat = plan::parse(&self.iptables.save("nat")?);
         let filter = plan::parse(&self.iptables.save("filter")?);
         let text = plan::transaction("nat", &plan::reconcile(&nat, &self.frame.nat(self.written.values())))
             + &plan::transaction("filter", &plan::reconcile(&filter, &self.frame.filter(self.written.values())));
-        if !text.is_empty() {
+        if text.is_empty() {
+            self.verified = generation;
+        } else {
             self.restore(&text)?;
         }
         self.suspect = false;

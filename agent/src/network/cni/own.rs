@@ -12,7 +12,7 @@ use std::{
 };
 
 use coracle_cni::{
-    Attachment, CniError, NetConf,
+    Attachment, CniError, NetConf, bridge,
     conf::{DEFAULT_VERSION, IpamConf, ValidAttachment},
     ipam::{self, store::Owner},
     iptables::Iptables,
@@ -47,6 +47,8 @@ struct Shared {
     conf: Mutex<Option<NetConf>>,
     /// Addresses of all nodes, told before or after the podCIDR.
     nodes: Mutex<Vec<IpAddr>>,
+    /// When the rules were found to be right: see [`Iptables::generation`].
+    verified: Mutex<Option<u32>>,
     ports: PortMaps,
 }
 
@@ -56,7 +58,16 @@ impl OwnNetwork {
         // Only what an earlier run of this code wrote; anything else waits for the podCIDR.
         let conf = fs::read(&file).ok().and_then(|bytes| NetConf::parse(&bytes).ok());
         let ports = PortMaps::load(config.state_dir.join("hostports"));
-        Self { shared: Arc::new(Shared { config, file, conf: Mutex::new(conf), nodes: Mutex::default(), ports }) }
+        Self {
+            shared: Arc::new(Shared {
+                config,
+                file,
+                conf: Mutex::new(conf),
+                nodes: Mutex::default(),
+                verified: Mutex::default(),
+                ports,
+            }),
+        }
     }
 
     pub(super) fn conf(&self) -> Option<NetConf> {
@@ -96,8 +107,22 @@ impl OwnNetwork {
     /// Writes again what was removed from bridge and rules. Blocks.
     pub(super) fn repair(&self) -> Result<(), NetworkError> {
         let Some(conf) = self.conf() else { return Ok(()) };
-        prepare(&conf).map_err(failed("CHECK"))?;
-        self.shared.ports.repair().map_err(CniError::from).map_err(failed("CHECK"))
+        self.try_repair(&conf).map_err(failed("CHECK"))
+    }
+
+    fn try_repair(&self, conf: &NetConf) -> Result<(), CniError> {
+        let iptables = Iptables::find()?;
+        let generation = iptables.generation();
+        bridge::ensure(&mut Netlink::open()?, conf)?;
+        let mut verified = self.shared.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        if generation.is_some() && *verified == generation {
+            return Ok(());
+        }
+        masquerade::ensure(&iptables, conf)?;
+        self.shared.ports.repair()?;
+        // Read before the rules were: what was written since counts as a change and is looked at once more.
+        *verified = generation;
+        Ok(())
     }
 
     /// Blocks.
