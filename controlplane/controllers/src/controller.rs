@@ -88,7 +88,8 @@ where
     F: Fn(K) -> Fut,
     Fut: Future<Output = Outcome>,
 {
-    let run = AssertUnwindSafe(reconcile(key.clone())).catch_unwind();
+    // Boxed, so that an idle worker holds no memory for what it is not doing.
+    let run = AssertUnwindSafe(Box::pin(reconcile(key.clone()))).catch_unwind();
     match tokio::time::timeout(RECONCILE_DEADLINE, run).await {
         Ok(Ok(Ok(again))) => {
             queue.forget(&key);

@@ -82,7 +82,7 @@ impl DeploymentController {
         let queue = self.queue.clone();
         controller::run("deployment", queue, WORKERS, shutdown, move |key| {
             let this = self.clone();
-            async move { this.reconcile(key).await }
+            async move { Box::pin(this.reconcile(key)).await }
         })
         .await;
     }
@@ -141,7 +141,7 @@ impl DeploymentController {
         let pods = if strategy::is_rolling(&deployment) { Vec::new() } else { self.pods_of(&key, &replica_sets) };
         let input = Input { deployment: &deployment, replica_sets: &replica_sets, pods: &pods, now: Timestamp::now() };
         let plan = plan::plan(&input);
-        self.act(&deployment, plan).await
+        Box::pin(self.act(&deployment, plan)).await
     }
 
     async fn act(&self, deployment: &Deployment, plan: Plan) -> Outcome {

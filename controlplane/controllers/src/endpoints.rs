@@ -122,6 +122,8 @@ fn same(old: &Endpoints, new: &Endpoints) -> bool {
         && old.metadata.annotations.clone().unwrap_or_default() == new.metadata.annotations.clone().unwrap_or_default()
 }
 
+/// Name, number, protocol and application protocol of each port.
+type Ports = Vec<(String, i32, String, Option<String>)>;
 /// Ready and not-ready addresses with the same ports.
 type Group = (BTreeMap<String, EndpointAddress>, BTreeMap<String, EndpointAddress>);
 
@@ -129,7 +131,7 @@ type Group = (BTreeMap<String, EndpointAddress>, BTreeMap<String, EndpointAddres
 fn plan(service: &Service, pods: &[Arc<Pod>], existing: Option<&Endpoints>) -> Endpoints {
     let publish_all = service_endpoints::publishes_not_ready(service);
     let family = Family::of(service).first().copied().unwrap_or(Family::IPv4);
-    let mut groups: BTreeMap<Vec<(String, i32, String, Option<String>)>, Group> = BTreeMap::new();
+    let mut groups: BTreeMap<Ports, Group> = BTreeMap::new();
     let mut over_capacity = false;
     for (index, pod) in pods
         .iter()
@@ -177,7 +179,7 @@ fn plan(service: &Service, pods: &[Arc<Pod>], existing: Option<&Endpoints>) -> E
     assemble(service, subsets, over_capacity, existing)
 }
 
-fn ports_of(service: &Service, pod: &Pod) -> Vec<(String, i32, String, Option<String>)> {
+fn ports_of(service: &Service, pod: &Pod) -> Ports {
     let ports = service.spec.as_ref().and_then(|spec| spec.ports.as_ref()).into_iter().flatten();
     let mut found: Vec<_> = ports
         .filter_map(|port| {

@@ -1,7 +1,7 @@
 //! Evicts pods from nodes with a NoExecute taint, each when its toleration of the taint ends.
 //!
-//! A pod that does not mention the two taints of a node that is down gets the configured time, as the admission of
-//! other Kubernetes distributions writes it into each pod. Deadlines are counted from the taint's `timeAdded`, so
+//! A pod that does not mention the two taints of a node that is down gets the configured time, and so does one with the
+//! 300 s that admission wrote into it, so that one setting rules both. Deadlines are counted from the taint's `timeAdded`, so
 //! they survive a restart of this controller.
 //!
 //! Source: `pkg/controller/tainteviction/taint_eviction.go` at v1.37.
@@ -28,6 +28,8 @@ use crate::work_queue::WorkQueue;
 /// Pods worked on at once.
 const WORKERS: usize = 8;
 const COMPONENT: &str = "taint-eviction-controller";
+/// What admission writes into pods that say nothing about nodes that are down.
+const ADMITTED_SECONDS: i64 = 300;
 
 /// The controller; its state is in caches and its queue.
 pub(crate) struct TaintEvictionController {
@@ -154,15 +156,16 @@ fn no_execute(node: &Node) -> Vec<Taint> {
 fn time_left(taints: &[Taint], tolerations: &[Toleration], default: Duration, now: Timestamp) -> Option<Duration> {
     let mut left: Option<Duration> = None;
     for taint in taints {
+        let node_down = taint.key == NOT_READY || taint.key == UNREACHABLE;
         let matching: Vec<&Toleration> = tolerations.iter().filter(|toleration| tolerates(toleration, taint)).collect();
-        let allowed = if matching.is_empty() {
-            let by_default = taint.key == NOT_READY || taint.key == UNREACHABLE;
-            if by_default { default } else { Duration::ZERO }
-        } else {
-            let seconds = matching.iter().filter_map(|toleration| toleration.toleration_seconds).min();
+        let seconds = matching.iter().filter_map(|toleration| toleration.toleration_seconds).min();
+        let allowed = match seconds {
+            None if matching.is_empty() && node_down => default,
+            None if matching.is_empty() => Duration::ZERO,
             // Tolerated without an end: this taint never evicts the pod.
-            let Some(seconds) = seconds else { continue };
-            Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+            None => continue,
+            Some(ADMITTED_SECONDS) if node_down => default,
+            Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
         };
         let since = taint.time_added.as_ref().map_or(now, |time| time.0);
         let until = since.checked_add(allowed).ok();
@@ -215,12 +218,14 @@ mod tests {
     #[test]
     fn pod_stays_as_long_as_it_tolerates_the_taint() {
         let now = Timestamp::from_second(1_000_000).unwrap();
-        let default = Duration::from_secs(300);
+        let default = Duration::from_secs(120);
         let anything = Toleration { operator: Some("Exists".into()), ..Toleration::default() };
         let seconds = |seconds| Some(Duration::from_secs(seconds));
-        let table: [(&str, Vec<Taint>, Vec<Toleration>, Option<Duration>); 8] = [
+        let admitted = vec![toleration(UNREACHABLE, Some(300))];
+        let table: [(&str, Vec<Taint>, Vec<Toleration>, Option<Duration>); 9] = [
+            ("as admitted", vec![taint(UNREACHABLE, 100)], admitted, seconds(20)),
             ("no taint", vec![], vec![], None),
-            ("by default", vec![taint(UNREACHABLE, 100)], vec![], seconds(200)),
+            ("by default", vec![taint(UNREACHABLE, 100)], vec![], seconds(20)),
             ("by default, over", vec![taint(NOT_READY, 301)], vec![], seconds(0)),
             ("unknown taint", vec![taint("maintenance", 0)], vec![], seconds(0)),
             ("own seconds", vec![taint(UNREACHABLE, 5)], vec![toleration(UNREACHABLE, Some(10))], seconds(5)),

@@ -25,21 +25,21 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 /// How long anything may take before a test gives up.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-pub struct Cluster {
-    pub client: Client,
-    pub server: Arc<ApiServer>,
-    pub ca_pem: String,
-    pub shutdown: CancellationToken,
-    pub agent: Arc<Agent>,
+pub(crate) struct Cluster {
+    pub(crate) client: Client,
+    pub(crate) server: Arc<ApiServer>,
+    pub(crate) ca_pem: String,
+    pub(crate) shutdown: CancellationToken,
+    pub(crate) agent: Arc<Agent>,
 }
 
 /// What the fake agent does with pods.
 #[derive(Default)]
-pub struct Agent {
+pub(crate) struct Agent {
     /// Pods stay unready while set.
-    pub hold: AtomicBool,
+    pub(crate) hold: AtomicBool,
     next: AtomicU8,
 }
 
@@ -50,11 +50,11 @@ impl Drop for Cluster {
 }
 
 impl Cluster {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::start_with(|_| {}).await
     }
 
-    pub async fn start_with(adjust: impl FnOnce(&mut ControllersConfig)) -> Self {
+    pub(crate) async fn start_with(adjust: impl FnOnce(&mut ControllersConfig)) -> Self {
         drop(
             tracing_subscriber::fmt()
                 .with_test_writer()
@@ -82,7 +82,7 @@ impl Cluster {
     }
 
     /// Starts the fake agent over all pods.
-    pub fn run_agent(&self) {
+    pub(crate) fn run_agent(&self) {
         let (client, agent, shutdown) = (self.client.clone(), self.agent.clone(), self.shutdown.clone());
         tokio::spawn(async move {
             tokio::select! {
@@ -92,14 +92,14 @@ impl Cluster {
         });
     }
 
-    pub fn api<K>(&self, namespace: &str) -> Api<K>
+    pub(crate) fn api<K>(&self, namespace: &str) -> Api<K>
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
     {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    pub async fn create<K>(&self, namespace: &str, object: Value) -> K
+    pub(crate) async fn create<K>(&self, namespace: &str, object: Value) -> K
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
             + Clone
@@ -111,21 +111,21 @@ impl Cluster {
         self.api::<K>(namespace).create(&PostParams::default(), &object).await.unwrap()
     }
 
-    pub async fn get_opt<K>(&self, namespace: &str, name: &str) -> Option<K>
+    pub(crate) async fn get_opt<K>(&self, namespace: &str, name: &str) -> Option<K>
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
     {
         self.api::<K>(namespace).get_opt(name).await.unwrap()
     }
 
-    pub async fn list<K>(&self, namespace: &str) -> Vec<K>
+    pub(crate) async fn list<K>(&self, namespace: &str) -> Vec<K>
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
     {
         self.api::<K>(namespace).list(&Default::default()).await.unwrap().items
     }
 
-    pub async fn merge<K>(&self, namespace: &str, name: &str, patch: Value) -> K
+    pub(crate) async fn merge<K>(&self, namespace: &str, name: &str, patch: Value) -> K
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
     {
@@ -133,7 +133,7 @@ impl Cluster {
     }
 
     /// A Node that says it is ready, with its first heartbeat.
-    pub async fn add_node(&self, name: &str, address: &str) {
+    pub(crate) async fn add_node(&self, name: &str, address: &str) {
         let node: Node = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         let nodes: Api<Node> = Api::all(self.client.clone());
         nodes.create(&PostParams::default(), &node).await.unwrap();
@@ -149,17 +149,17 @@ impl Cluster {
     }
 
     /// One heartbeat.
-    pub async fn renew(&self, node: &str) {
+    pub(crate) async fn renew(&self, node: &str) {
         let now = k8s_openapi::jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
         self.merge::<Lease>("kube-node-lease", node, json!({"spec": {"renewTime": now}})).await;
     }
 
-    pub async fn node(&self, name: &str) -> Node {
+    pub(crate) async fn node(&self, name: &str) -> Node {
         Api::<Node>::all(self.client.clone()).get(name).await.unwrap()
     }
 
     /// Waits until `condition` holds.
-    pub async fn wait<F, Fut>(&self, what: &str, condition: F)
+    pub(crate) async fn wait<F, Fut>(&self, what: &str, condition: F)
     where
         F: Fn() -> Fut,
         Fut: Future<Output = bool>,
@@ -185,7 +185,7 @@ impl Agent {
                 Ok(Some(_)) => {}
                 Ok(None) => return,
                 Err(error) => {
-                    eprintln!("fake agent: {error}");
+                    tracing::warn!(%error, "fake agent");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }

@@ -1,6 +1,6 @@
 //! The controllers against the real API server: what a user of the cluster sees.
 
-#![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::print_stderr, missing_docs, reason = "tests")]
 
 mod cluster;
 mod lifecycle;

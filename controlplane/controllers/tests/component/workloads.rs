@@ -219,3 +219,22 @@ async fn orphan_that_matches_is_adopted() {
         .await;
     assert_eq!(cluster.list::<Pod>("default").await.len(), 1);
 }
+
+/// What the controllers take of a pod's time to Ready; printed, with a generous limit against polling.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_come_without_waiting_for_any_timer() {
+    let cluster = Cluster::start().await;
+    cluster.run_agent();
+    cluster.create::<Service>("default", service("web")).await;
+    for (name, replicas) in [("web", 1), ("many", 50)] {
+        let start = std::time::Instant::now();
+        cluster.create::<Deployment>("default", deployment(name, replicas, "nginx:1")).await;
+        let selector = kube::api::ListParams::default().labels(&format!("app={name}"));
+        let made = || async { cluster.api::<Pod>("default").list(&selector).await.unwrap().items.len() };
+        cluster.wait("pods", || async { made().await == usize::try_from(replicas).unwrap() }).await;
+        let created = start.elapsed();
+        rolled_out(&cluster, name, replicas).await;
+        eprintln!("{name}: {replicas} pods exist after {created:?}, rolled out after {:?}", start.elapsed());
+        assert!(start.elapsed() < std::time::Duration::from_secs(5));
+    }
+}
