@@ -28,7 +28,7 @@ pub(super) fn parse(body: &[u8], ty: Type) -> Result<Parsed, Failure> {
     let fits = unknown.kind.is_empty() || table().by_gvk(&named) == Some(ty);
     let mut map = Map::new();
     if fits {
-        read_message(ty, [0; 2], unknown.raw, &mut map, 0).map_err(Failure::Raw)?;
+        read_message(ty, [0; 2], unknown.raw, &mut map, 0).map_err(Failure::Mismatch)?;
         for (key, text) in [("apiVersion", &unknown.api_version), ("kind", &unknown.kind)] {
             if !text.is_empty() {
                 map.insert(key.to_owned(), text.as_str().into());
