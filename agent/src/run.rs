@@ -301,3 +301,6 @@ async fn next_end(set: &mut JoinSet<&'static str>) -> &'static str {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@
 //! Owns the desired pods and the workers. Never waits for anything but events. On start it runs the pods it has copies
 //! of; what the runtime has beyond the desired pods is removed once the API server has told them all.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{collections::HashSet, path::PathBuf, sync::Arc};
 
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::RwLock;
@@ -54,6 +54,8 @@ pub(crate) struct SyncLoop {
     done: mpsc::Receiver<PodUid>,
     shutdown: CancellationToken,
     listed: bool,
+    /// Pods that have ended but whose deletion the watch has not told yet: what it still tells of them is old.
+    finished: HashSet<PodUid>,
 }
 
 impl SyncLoop {
@@ -68,7 +70,20 @@ impl SyncLoop {
         let (sender, done) = mpsc::channel(DONE_QUEUE);
         let runtime = ctx.runtime.subscribe();
         let workers = PodWorkers::new(Arc::clone(&ctx), shutdown.clone(), sender);
-        Self { ctx, manager: PodManager::default(), workers, checkpoints, pods_dir, view, source, runtime, done, shutdown, listed: false }
+        Self {
+            ctx,
+            manager: PodManager::default(),
+            workers,
+            checkpoints,
+            pods_dir,
+            view,
+            source,
+            runtime,
+            done,
+            shutdown,
+            listed: false,
+            finished: HashSet::new(),
+        }
     }
 
     /// Runs until shutdown; returns when all workers have come to rest.
@@ -107,11 +122,13 @@ impl SyncLoop {
         match event {
             SourceEvent::Apply(pod) => self.apply(pod, true),
             SourceEvent::Delete(uid) => {
+                self.finished.remove(&uid);
                 if let Some(pod) = self.manager.remove(&uid) {
                     self.stop_gone(pod);
                 }
             }
             SourceEvent::Replace(pods) => {
+                self.finished.clear();
                 let difference = self.manager.replace(pods);
                 for pod in difference.applied {
                     self.apply(pod, true);
@@ -128,7 +145,7 @@ impl SyncLoop {
     }
 
     fn apply(&mut self, pod: Arc<Pod>, save: bool) {
-        if pod.spec.is_none() {
+        if pod.spec.is_none() || self.finished.contains(&pod.uid()) {
             return;
         }
         if save {
@@ -144,10 +161,13 @@ impl SyncLoop {
         }
     }
 
-    /// A pod that ended while its object was already replaced by a newer state needs nothing; it is gone.
+    /// The pod is gone here and in the API.
     fn worker_done(&mut self, uid: &PodUid) {
         self.workers.remove(uid);
-        self.manager.remove(uid);
+        self.checkpoints.forget(uid);
+        if self.manager.remove(uid).is_some() {
+            self.finished.insert(uid.clone());
+        }
         self.show();
     }
 

@@ -33,6 +33,8 @@ use crate::{
     runtime::types::PodUid,
 };
 
+#[cfg(test)]
+pub(crate) use mounter::NoMounts;
 pub(crate) use mounter::{Mounter, SystemMounter};
 pub(crate) use sub_path::SubPathError;
 
