@@ -6,9 +6,11 @@
 //! Source: `k8s.io/apimachinery/pkg/api/errors/errors.go`.
 
 mod field;
+mod quote;
 mod reason;
 
 pub use self::field::{FieldError, FieldErrorKind, FieldErrors};
+pub use self::quote::quote;
 pub use self::reason::Reason;
 
 use std::fmt;
@@ -370,31 +372,6 @@ impl Cause {
 
 fn member(value: &Value, key: &str) -> String {
     value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
-}
-
-/// Quotes as Go's `%q` does: printable characters stay, control characters are escaped.
-#[must_use]
-pub fn quote(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{b}' => out.push_str("\\v"),
-            '\u{c}' => out.push_str("\\f"),
-            c if c.is_ascii_control() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
-            c if c.is_control() => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
 }
 
 #[cfg(test)]
