@@ -99,7 +99,8 @@ pub fn resources(group: &str, version: &str) -> Option<Document> {
         resources.extend(info.subresources.iter().map(|sub| subresource::legacy(info, *sub)));
     }
     resources.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
-    let mut list = json!({"kind": "APIResourceList", "groupVersion": api_version(group, version), "resources": resources});
+    let mut list =
+        json!({"kind": "APIResourceList", "groupVersion": api_version(group, version), "resources": resources});
     if !group.is_empty() {
         list["apiVersion"] = "v1".into();
     }

@@ -106,7 +106,7 @@ fn schemas(infos: &[&ResourceInfo]) -> Map<String, Value> {
         .collect();
     for info in infos {
         for suffix in ["", "List"] {
-            roots.extend(table.by_gvk(&Gvk::new(info.group, info.version, &format!("{}{suffix}", info.kind))));
+            roots.extend(table.by_gvk(&Gvk::new(info.group, info.version, format!("{}{suffix}", info.kind))));
         }
         roots.extend(info.subresources.iter().filter_map(|sub| foreign_type(info, *sub)));
     }

@@ -58,12 +58,9 @@ impl Subresource {
             Self::Attach => Some(("", "v1", "PodAttachOptions")),
             Self::Portforward => Some(("", "v1", "PodPortForwardOptions")),
             Self::Proxy => Some(("", "v1", options("NodeProxyOptions", "PodProxyOptions", "ServiceProxyOptions"))),
-            Self::Status
-            | Self::Log
-            | Self::EphemeralContainers
-            | Self::Resize
-            | Self::Finalize
-            | Self::Approval => None,
+            Self::Status | Self::Log | Self::EphemeralContainers | Self::Resize | Self::Finalize | Self::Approval => {
+                None
+            }
         }
     }
 }

@@ -5,7 +5,11 @@ fn parse(document: &Document) -> Value {
 }
 
 fn find<'a>(list: &'a Value, key: &str, value: &str) -> &'a Value {
-    list.as_array().unwrap().iter().find(|item| item[key] == value).unwrap_or_else(|| panic!("no {key} {value} in {list}"))
+    list.as_array()
+        .unwrap()
+        .iter()
+        .find(|item| item[key] == value)
+        .unwrap_or_else(|| panic!("no {key} {value} in {list}"))
 }
 
 #[test]
@@ -14,7 +18,10 @@ fn accept_header_chooses_the_form() {
         ("", Some(Form::Legacy)),
         ("*/*", Some(Form::Legacy)),
         ("application/json, */*", Some(Form::Legacy)),
-        ("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json", Some(Form::AggregatedV2)),
+        (
+            "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json",
+            Some(Form::AggregatedV2),
+        ),
         (
             "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json",
             Some(Form::AggregatedV2beta1),
@@ -77,7 +84,10 @@ fn legacy_resource_lists_have_subresources() {
     let list = parse(&resources("", "v1").unwrap());
     assert_eq!(list["groupVersion"], "v1");
     let eviction = find(&list["resources"], "name", "pods/eviction");
-    assert_eq!((&eviction["group"], &eviction["version"], &eviction["kind"]), (&json!("policy"), &json!("v1"), &json!("Eviction")));
+    assert_eq!(
+        (&eviction["group"], &eviction["version"], &eviction["kind"]),
+        (&json!("policy"), &json!("v1"), &json!("Eviction"))
+    );
     let token = find(&list["resources"], "name", "serviceaccounts/token");
     assert_eq!(token["kind"], "TokenRequest");
     assert_eq!(find(&list["resources"], "name", "nodes")["namespaced"], false);
@@ -89,7 +99,8 @@ fn every_kind_is_discovered_once() {
     let mut count = 0;
     for (group, version) in group_versions() {
         let list = parse(&resources(group, version).unwrap());
-        count += list["resources"].as_array().unwrap().iter().filter(|r| !r["name"].as_str().unwrap().contains('/')).count();
+        count +=
+            list["resources"].as_array().unwrap().iter().filter(|r| !r["name"].as_str().unwrap().contains('/')).count();
     }
     assert_eq!(count, kinds::all().len());
 }

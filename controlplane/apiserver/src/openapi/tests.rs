@@ -106,8 +106,7 @@ fn operations_are_kubernetes_own() {
     assert!(wrong.is_empty(), "not in Kubernetes: {wrong:#?}");
     // Every operation of a path that is served, but for the old watch paths and the proxies' rarer methods.
     let paths: BTreeSet<_> = ours.iter().map(|op| &op[0]).collect();
-    let missing: Vec<_> =
-        known.difference(&ours).filter(|op| paths.contains(&op[0]) && op[2] != "connect").collect();
+    let missing: Vec<_> = known.difference(&ours).filter(|op| paths.contains(&op[0]) && op[2] != "connect").collect();
     assert!(missing.is_empty(), "missing: {missing:#?}");
     eprintln!("{} operations compared", ours.len());
 }

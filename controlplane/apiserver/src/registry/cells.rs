@@ -33,7 +33,8 @@ pub const AGE: Column = Column {
 };
 
 /// The second column of kinds that have no columns of their own.
-pub const CREATED_AT: Column = Column { name: "Created At", kind: "date", format: "", description: AGE.description, priority: 0 };
+pub const CREATED_AT: Column =
+    Column { name: "Created At", kind: "date", format: "", description: AGE.description, priority: 0 };
 
 /// A column of text.
 #[must_use]

@@ -141,10 +141,8 @@ fn selector_operator(errors: &mut FieldErrors, path: &str, requirement: &Value) 
         "In" | "NotIn" if !any => {
             errors.required(format!("{path}.values"), "must be specified when `operator` is 'In' or 'NotIn'");
         }
-        "Exists" | "DoesNotExist" if any => errors.forbidden(
-            format!("{path}.values"),
-            "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
-        ),
+        "Exists" | "DoesNotExist" if any => errors
+            .forbidden(format!("{path}.values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"),
         "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
         _ => errors.invalid(format!("{path}.operator"), &requirement["operator"], "not a valid selector operator"),
     }

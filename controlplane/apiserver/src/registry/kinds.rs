@@ -48,30 +48,4 @@ pub fn by_resource(group: &str, version: &str, plural: &str) -> Option<&'static 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn rows_have_as_many_cells_as_columns() {
-        for strategy in all() {
-            assert_eq!(strategy.row(&json!({}), 0).len(), strategy.columns().len(), "{}", strategy.resource().kind);
-        }
-    }
-
-    #[test]
-    fn names_are_unique() {
-        for (index, a) in all().iter().enumerate() {
-            for b in &all()[index + 1..] {
-                let (a, b) = (a.resource(), b.resource());
-                assert_ne!((a.group, a.version, a.plural), (b.group, b.version, b.plural));
-            }
-        }
-    }
-
-    #[test]
-    fn unknown_resources_are_not_found() {
-        assert!(by_resource("apps", "v1", "deployments").is_some());
-        assert!(by_resource("apps", "v1", "pods").is_none());
-    }
-}
+mod tests;

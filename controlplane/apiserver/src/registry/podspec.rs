@@ -5,6 +5,7 @@
 //! | [`defaults`], `volume_defaults` | fill in what a spec leaves out |
 //! | [`validate`] | checks a whole spec or template, by way of the others |
 //! | `containers`, `env`, `probes`, `resources` | check containers |
+//! | [`warnings`] | what is allowed but odd |
 //! | `volumes`, `security`, `scheduling` | check what their names say |
 
 mod containers;
@@ -17,3 +18,4 @@ mod security;
 pub mod validate;
 mod volume_defaults;
 mod volumes;
+pub mod warnings;

@@ -3,8 +3,12 @@ use serde_json::json;
 use super::*;
 use crate::registry::core::pod::Pod;
 
-const OPTIONS: TableOptions =
-    TableOptions { version: MetaVersion::V1, include: IncludeObject::Metadata, with_columns: true, now_secs: 1_000_000 };
+const OPTIONS: TableOptions = TableOptions {
+    version: MetaVersion::V1,
+    include: IncludeObject::Metadata,
+    with_columns: true,
+    now_secs: 1_000_000,
+};
 
 fn pod() -> Vec<u8> {
     br#"{"metadata":{"name":"a","resourceVersion":"7","creationTimestamp":"1970-01-12T13:46:30Z"},"apiVersion":"v1","kind":"Pod","spec":{"containers":[{"name":"c"}]},"status":{"phase":"Succeeded"}}"#.to_vec()
@@ -26,7 +30,10 @@ fn table_has_columns_rows_and_list_metadata() {
     assert_eq!(table["columnDefinitions"][0]["format"], "name");
     assert_eq!(table["columnDefinitions"][5]["priority"], 1);
     assert_eq!(table["rows"].as_array().unwrap().len(), 2);
-    assert_eq!(table["rows"][0]["cells"], json!(["a", "0/1", "Succeeded", "0", "10s", "<none>", "<none>", "<none>", "<none>"]));
+    assert_eq!(
+        table["rows"][0]["cells"],
+        json!(["a", "0/1", "Succeeded", "0", "10s", "<none>", "<none>", "<none>", "<none>"])
+    );
     assert_eq!(table["rows"][0]["conditions"][0]["type"], "Completed");
 }
 
@@ -52,7 +59,11 @@ fn partial_metadata_drops_all_but_metadata() {
     assert_eq!(object["metadata"]["name"], "a");
     assert_eq!(object.as_object().unwrap().len(), 3);
     let pod = pod();
-    let list = partial_metadata_list([pod.as_slice()], MetaVersion::V1, &ListMeta { resource_version: "5", ..ListMeta::default() });
+    let list = partial_metadata_list(
+        [pod.as_slice()],
+        MetaVersion::V1,
+        &ListMeta { resource_version: "5", ..ListMeta::default() },
+    );
     let list: Value = serde_json::from_slice(&list).unwrap();
     assert_eq!(list["kind"], "PartialObjectMetadataList");
     assert_eq!(list["items"][0]["metadata"]["name"], "a");

@@ -49,7 +49,8 @@ impl Strategy for ControllerRevision {
     }
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
-        let owner = cells::items(&object["metadata"]["ownerReferences"]).iter().find(|owner| owner["controller"] == true);
+        let owner =
+            cells::items(&object["metadata"]["ownerReferences"]).iter().find(|owner| owner["controller"] == true);
         vec![
             cells::name(object),
             owner.map_or_else(|| NONE.to_owned(), controller).into(),
@@ -80,7 +81,10 @@ mod tests {
     fn revisions_are_checked_and_immutable() {
         let old = json!({"revision": 1, "data": {"a": 1}});
         assert_eq!(create_errors(&ControllerRevision, old.clone()), "");
-        assert_eq!(create_errors(&ControllerRevision, json!({"revision": 1})), "data: Required value: data is mandatory");
+        assert_eq!(
+            create_errors(&ControllerRevision, json!({"revision": 1})),
+            "data: Required value: data is mandatory"
+        );
         let new = json!({"revision": 1, "data": {"a": 2}});
         assert_eq!(update_errors(&ControllerRevision, new, &old), "data: Invalid value: {\"a\":2}: field is immutable");
     }
@@ -89,6 +93,9 @@ mod tests {
     fn rows_name_the_controller() {
         let revision = json!({"metadata": {"name": "web-1", "ownerReferences": [
             {"controller": true, "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web"}]}, "revision": 4});
-        assert_eq!(json!(ControllerRevision.row(&revision, 0)), json!(["web-1", "statefulset.apps/web", 4, "<unknown>"]));
+        assert_eq!(
+            json!(ControllerRevision.row(&revision, 0)),
+            json!(["web-1", "statefulset.apps/web", 4, "<unknown>"])
+        );
     }
 }

@@ -4,8 +4,8 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::registry::cells::{self, AGE, CONTAINERS, IMAGES, NAME, number, string, text, wide};
-use crate::registry::{check, fill, lifecycle, podspec};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
+use crate::registry::{check, fill, lifecycle, podspec};
 
 /// The strategy of Deployments.
 pub struct Deployment;
@@ -23,12 +23,21 @@ static INFO: ResourceInfo = ResourceInfo {
 static COLUMNS: &[Column] = &[
     NAME,
     text("Ready", "Number of the pod with ready state"),
-    text("Up-to-date", "Total number of non-terminated pods targeted by this deployment that have the desired template spec."),
-    text("Available", "Total number of available pods (ready for at least minReadySeconds) targeted by this deployment."),
+    text(
+        "Up-to-date",
+        "Total number of non-terminated pods targeted by this deployment that have the desired template spec.",
+    ),
+    text(
+        "Available",
+        "Total number of available pods (ready for at least minReadySeconds) targeted by this deployment.",
+    ),
     AGE,
     CONTAINERS,
     IMAGES,
-    wide("Selector", "Label selector for pods. Existing ReplicaSets whose pods are selected by this will be the ones affected by this deployment."),
+    wide(
+        "Selector",
+        "Label selector for pods. Existing ReplicaSets whose pods are selected by this will be the ones affected by this deployment.",
+    ),
 ];
 
 impl Strategy for Deployment {
@@ -103,6 +112,10 @@ impl Strategy for Deployment {
         super::at_most(&mut errors, status, "availableReplicas", "replicas");
         super::at_most(&mut errors, status, "availableReplicas", "readyReplicas");
         errors
+    }
+
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        podspec::warnings::spec("spec.template.spec", &object["spec"]["template"]["spec"])
     }
 
     fn columns(&self) -> &'static [Column] {

@@ -4,8 +4,8 @@ use coracle_api::status::FieldErrors;
 use serde_json::{Value, json};
 
 use crate::registry::cells::{self, AGE, CONTAINERS, IMAGES, NAME, integer, wide};
-use crate::registry::{check, fill, lifecycle, podspec};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
+use crate::registry::{check, fill, lifecycle, podspec};
 
 /// The strategy of ReplicaSets.
 pub struct ReplicaSet;
@@ -93,6 +93,10 @@ impl Strategy for ReplicaSet {
             "status.replicas" => cells::number(&object["status"]["replicas"]).to_string(),
             _ => String::new(),
         }
+    }
+
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        podspec::warnings::spec("spec.template.spec", &object["spec"]["template"]["spec"])
     }
 
     fn columns(&self) -> &'static [Column] {

@@ -6,8 +6,8 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::registry::cells::{self, AGE, NAME, NONE, items, string, text};
-use crate::registry::{check, lifecycle};
 use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy, Subresource};
+use crate::registry::{check, lifecycle};
 
 /// The strategy of CertificateSigningRequests.
 pub struct CertificateSigningRequest;
@@ -28,7 +28,10 @@ static COLUMNS: &[Column] = &[
     text("SignerName", "signerName indicates the requested signer, and is a qualified name."),
     text("Requestor", "username contains the name of the user that created the CertificateSigningRequest."),
     text("RequestedDuration", "expirationSeconds is the requested duration of validity of the issued certificate."),
-    text("Condition", "conditions applied to the request. Known conditions are \"Approved\", \"Denied\", and \"Failed\"."),
+    text(
+        "Condition",
+        "conditions applied to the request. Known conditions are \"Approved\", \"Denied\", and \"Failed\".",
+    ),
 ];
 
 impl Strategy for CertificateSigningRequest {
@@ -218,7 +221,12 @@ mod tests {
 
     fn csr() -> Value {
         let key = rcgen::KeyPair::generate().unwrap();
-        let pem = rcgen::CertificateParams::new(vec!["a".to_owned()]).unwrap().serialize_request(&key).unwrap().pem().unwrap();
+        let pem = rcgen::CertificateParams::new(vec!["a".to_owned()])
+            .unwrap()
+            .serialize_request(&key)
+            .unwrap()
+            .pem()
+            .unwrap();
         json!({"metadata": {"name": "c"}, "spec": {
             "request": STANDARD.encode(pem), "signerName": "kubernetes.io/kubelet-serving",
             "usages": ["digital signature", "server auth"], "username": "system:node:n1"}})
@@ -228,11 +236,23 @@ mod tests {
     fn requests_are_checked() {
         for (pointer, value, expect) in [
             ("/spec/expirationSeconds", json!(3600), ""),
-            ("/spec/request", json!("eA=="), "spec.request: Invalid value: \"eA==\": PEM block type must be CERTIFICATE REQUEST"),
+            (
+                "/spec/request",
+                json!("eA=="),
+                "spec.request: Invalid value: \"eA==\": PEM block type must be CERTIFICATE REQUEST",
+            ),
             ("/spec/usages", json!([]), "spec.usages: Required value"),
             ("/spec/signerName", json!(""), "spec.signerName: Required value"),
-            ("/spec/signerName", json!("x"), "spec.signerName: Invalid value: \"x\": must be a fully qualified domain and path of the form 'example.com/signer-name'"),
-            ("/spec/expirationSeconds", json!(60), "spec.expirationSeconds: Invalid value: 60: may not specify a duration less than 600 seconds (10 minutes)"),
+            (
+                "/spec/signerName",
+                json!("x"),
+                "spec.signerName: Invalid value: \"x\": must be a fully qualified domain and path of the form 'example.com/signer-name'",
+            ),
+            (
+                "/spec/expirationSeconds",
+                json!(60),
+                "spec.expirationSeconds: Invalid value: 60: may not specify a duration less than 600 seconds (10 minutes)",
+            ),
         ] {
             assert_eq!(create_errors(&CertificateSigningRequest, with(&csr(), pointer, value)), expect);
         }

@@ -58,7 +58,10 @@ mod tests {
         for (spec, expect) in [
             (json!({"leaseDurationSeconds": 40, "holderIdentity": "n"}), ""),
             (json!({"leaseDurationSeconds": 0}), "spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0"),
-            (json!({"leaseTransitions": -1}), "spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0"),
+            (
+                json!({"leaseTransitions": -1}),
+                "spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0",
+            ),
         ] {
             assert_eq!(create_errors(&Lease, json!({"spec": spec})), expect);
         }

@@ -10,13 +10,8 @@ use crate::registry::strategy::{Column, ResourceInfo, Strategy};
 /// The strategy of ConfigMaps.
 pub struct ConfigMap;
 
-static INFO: ResourceInfo = ResourceInfo {
-    kind: "ConfigMap",
-    plural: "configmaps",
-    singular: "configmap",
-    short_names: &["cm"],
-    ..super::V1
-};
+static INFO: ResourceInfo =
+    ResourceInfo { kind: "ConfigMap", plural: "configmaps", singular: "configmap", short_names: &["cm"], ..super::V1 };
 
 static COLUMNS: &[Column] = &[NAME, text("Data", "Data contains the configuration data."), AGE];
 
@@ -69,8 +64,14 @@ mod tests {
     fn config_maps_are_checked() {
         for (object, expect) in [
             (json!({"data": {"a.b-c_D": "x"}}), ""),
-            (json!({"data": {"a/b": "x"}}), "data[a/b]: Invalid value: \"a/b\": a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"),
-            (json!({"data": {"a": "x"}, "binaryData": {"a": "eA=="}}), "data[a]: Invalid value: \"a\": duplicate of key present in binaryData"),
+            (
+                json!({"data": {"a/b": "x"}}),
+                "data[a/b]: Invalid value: \"a/b\": a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')",
+            ),
+            (
+                json!({"data": {"a": "x"}, "binaryData": {"a": "eA=="}}),
+                "data[a]: Invalid value: \"a\": duplicate of key present in binaryData",
+            ),
             (json!({"data": {"a": "x".repeat(1 << 20)}}), ""),
             (json!({"data": {"a": "x".repeat((1 << 20) + 1)}}), ": Too long: may not be more than 1048576 bytes"),
         ] {
@@ -83,7 +84,10 @@ mod tests {
         let old = json!({"data": {"a": "x"}, "immutable": true});
         for (new, expect) in [
             (old.clone(), ""),
-            (json!({"data": {"a": "y"}, "immutable": true}), "data: Forbidden: field is immutable when `immutable` is set"),
+            (
+                json!({"data": {"a": "y"}, "immutable": true}),
+                "data: Forbidden: field is immutable when `immutable` is set",
+            ),
             (json!({"data": {"a": "x"}}), "immutable: Forbidden: field is immutable when `immutable` is set"),
         ] {
             assert_eq!(update_errors(&ConfigMap, new, &old), expect);

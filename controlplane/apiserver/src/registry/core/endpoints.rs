@@ -6,19 +6,14 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::registry::cells::{self, AGE, NAME, items, string, text};
-use crate::registry::{check, fill};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy};
+use crate::registry::{check, fill};
 
 /// The strategy of Endpoints.
 pub struct Endpoints;
 
-static INFO: ResourceInfo = ResourceInfo {
-    kind: "Endpoints",
-    plural: "endpoints",
-    singular: "endpoints",
-    short_names: &["ep"],
-    ..super::V1
-};
+static INFO: ResourceInfo =
+    ResourceInfo { kind: "Endpoints", plural: "endpoints", singular: "endpoints", short_names: &["ep"], ..super::V1 };
 
 static COLUMNS: &[Column] = &[NAME, text("Endpoints", "The set of all endpoints is the union of all subsets."), AGE];
 
@@ -67,7 +62,9 @@ fn addresses(subsets: &Value) -> String {
         }
         for port in ports {
             let port = cells::number(&port["port"]);
-            all.extend(ips().map(|ip| if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") }));
+            all.extend(
+                ips().map(|ip| if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") }),
+            );
         }
     }
     let shown = all.iter().take(MAX).map(String::as_str).collect::<Vec<_>>().join(",");
@@ -133,10 +130,22 @@ mod tests {
         for (subset, expect) in [
             (json!({"addresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 80}]}), ""),
             (json!({}), "subsets[0]: Required value: must specify `addresses` or `notReadyAddresses`"),
-            (json!({"addresses": [{"ip": "x"}]}), "subsets[0].addresses[0].ip: Invalid value: \"x\": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"),
-            (json!({"addresses": [{"ip": "127.0.0.1"}]}), "subsets[0].addresses[0].ip: Invalid value: \"127.0.0.1\": may not be in the loopback range (127.0.0.0/8, ::1/128)"),
-            (json!({"addresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 0}]}), "subsets[0].ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive"),
-            (json!({"addresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 1}, {"port": 2, "name": "b"}]}), "subsets[0].ports[0].name: Required value"),
+            (
+                json!({"addresses": [{"ip": "x"}]}),
+                "subsets[0].addresses[0].ip: Invalid value: \"x\": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+            ),
+            (
+                json!({"addresses": [{"ip": "127.0.0.1"}]}),
+                "subsets[0].addresses[0].ip: Invalid value: \"127.0.0.1\": may not be in the loopback range (127.0.0.0/8, ::1/128)",
+            ),
+            (
+                json!({"addresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 0}]}),
+                "subsets[0].ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive",
+            ),
+            (
+                json!({"addresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 1}, {"port": 2, "name": "b"}]}),
+                "subsets[0].ports[0].name: Required value",
+            ),
         ] {
             assert_eq!(create_errors(&Endpoints, json!({"subsets": [subset]})), expect);
         }
@@ -145,7 +154,8 @@ mod tests {
     #[test]
     fn rows_show_three_addresses() {
         let ips = |count: usize| (1..=count).map(|n| json!({"ip": format!("10.0.0.{n}")})).collect::<Vec<_>>();
-        let endpoints = |count| created(&Endpoints, json!({"subsets": [{"addresses": ips(count), "ports": [{"port": 80}]}]}));
+        let endpoints =
+            |count| created(&Endpoints, json!({"subsets": [{"addresses": ips(count), "ports": [{"port": 80}]}]}));
         assert_eq!(Endpoints.row(&endpoints(2), 0)[1], "10.0.0.1:80,10.0.0.2:80");
         assert_eq!(Endpoints.row(&endpoints(5), 0)[1], "10.0.0.1:80,10.0.0.2:80,10.0.0.3:80 + 2 more...");
         assert_eq!(Endpoints.row(&json!({}), 0)[1], "<none>");

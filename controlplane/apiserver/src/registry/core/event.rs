@@ -5,26 +5,27 @@ use coracle_api::status::FieldErrors;
 use serde_json::{Value, json};
 
 use crate::registry::cells::{self, NAME, string, text, wide};
-use crate::registry::{check, fill};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy};
+use crate::registry::{check, fill};
 
 /// The strategy of Events.
 pub struct Event;
 
-static INFO: ResourceInfo = ResourceInfo {
-    kind: "Event",
-    plural: "events",
-    singular: "event",
-    short_names: &["ev"],
-    ..super::V1
-};
+static INFO: ResourceInfo =
+    ResourceInfo { kind: "Event", plural: "events", singular: "event", short_names: &["ev"], ..super::V1 };
 
 static COLUMNS: &[Column] = &[
     text("Last Seen", "The time at which the most recent occurrence of this event was recorded."),
     text("Type", "Type of this event (Normal, Warning), new types could be added in the future"),
-    text("Reason", "This should be a short, machine understandable string that gives the reason for the transition into the object's current status."),
+    text(
+        "Reason",
+        "This should be a short, machine understandable string that gives the reason for the transition into the object's current status.",
+    ),
     text("Object", "The object that this event is about."),
-    wide("Subobject", "If referring to a piece of an object instead of an entire object, this string should contain a valid JSON/Go field access statement, such as desiredState.manifest.containers[2]."),
+    wide(
+        "Subobject",
+        "If referring to a piece of an object instead of an entire object, this string should contain a valid JSON/Go field access statement, such as desiredState.manifest.containers[2].",
+    ),
     wide("Source", "The component reporting this event. Should be a short machine understandable string."),
     text("Message", "A human-readable description of the status of this operation."),
     wide("First Seen", "The time at which the event was first recorded. (Time of server receipt is in TypeMeta.)"),
@@ -53,7 +54,12 @@ impl Strategy for Event {
 
     fn default(&self, object: &mut Value) {
         // Clients demand these, also when nobody filled them in.
-        for (field, empty) in [("source", json!({})), ("involvedObject", json!({})), ("reportingComponent", json!("")), ("reportingInstance", json!(""))] {
+        for (field, empty) in [
+            ("source", json!({})),
+            ("involvedObject", json!({})),
+            ("reportingComponent", json!("")),
+            ("reportingInstance", json!("")),
+        ] {
             fill::value(object, field, empty);
         }
         for field in ["eventTime", "firstTimestamp", "lastTimestamp"] {
@@ -108,8 +114,11 @@ impl Strategy for Event {
         let set = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
         let first = if set(&object["firstTimestamp"]) { &object["firstTimestamp"] } else { &object["eventTime"] };
         let first = cells::since(first, now_secs);
-        let mut last =
-            if set(&object["lastTimestamp"]) { cells::since(&object["lastTimestamp"], now_secs) } else { first.clone() };
+        let mut last = if set(&object["lastTimestamp"]) {
+            cells::since(&object["lastTimestamp"], now_secs)
+        } else {
+            first.clone()
+        };
         let mut count = cells::number(&object["count"]).max(1);
         if object["series"].is_object() {
             last = cells::since(&object["series"]["lastObservedTime"], now_secs);
@@ -201,7 +210,13 @@ mod tests {
 
     #[test]
     fn field_selectors_read_the_involved_object() {
-        for (path, expect) in [("involvedObject.name", "p"), ("reason", "Started"), ("source", "agent"), ("type", "Normal"), ("involvedObject.uid", "")] {
+        for (path, expect) in [
+            ("involvedObject.name", "p"),
+            ("reason", "Started"),
+            ("source", "agent"),
+            ("type", "Normal"),
+            ("involvedObject.uid", ""),
+        ] {
             assert_eq!(Event.field(&event(), path), expect, "{path}");
         }
     }

@@ -5,8 +5,8 @@ use coracle_api::status::FieldErrors;
 use serde_json::{Value, json};
 
 use crate::registry::cells::{self, AGE, NAME, items, string, text};
-use crate::registry::{check, fill, lifecycle};
 use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy, Subresource};
+use crate::registry::{check, fill, lifecycle};
 
 /// The strategy of Namespaces.
 pub struct Namespace;
@@ -43,10 +43,10 @@ impl Strategy for Namespace {
     fn prepare_for_create(&self, object: &mut Value) {
         object["status"] = json!({"phase": "Active"});
         fill::value(&mut object["spec"], "finalizers", Vec::<Value>::new());
-        if let Some(finalizers) = object["spec"]["finalizers"].as_array_mut() {
-            if !finalizers.iter().any(|finalizer| finalizer == "kubernetes") {
-                finalizers.push("kubernetes".into());
-            }
+        if let Some(finalizers) = object["spec"]["finalizers"].as_array_mut()
+            && !finalizers.iter().any(|finalizer| finalizer == "kubernetes")
+        {
+            finalizers.push("kubernetes".into());
         }
     }
 

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::registry::cells::{self, AGE, NAME, NONE, UNKNOWN, items, string, text, wide};
 use crate::registry::podspec::{resources, scheduling};
-use crate::registry::{check, fill, lifecycle};
 use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy, Subresource};
+use crate::registry::{check, fill, lifecycle};
 
 /// The strategy of Nodes.
 pub struct Node;
@@ -34,7 +34,10 @@ static COLUMNS: &[Column] = &[
     wide("External-IP", "List of addresses reachable to the node."),
     wide("OS-Image", "OS Image reported by the node from /etc/os-release (e.g. Debian GNU/Linux 7 (wheezy))."),
     wide("Kernel-Version", "Kernel Version reported by the node from 'uname -r' (e.g. 3.16.0-0.bpo.4-amd64)."),
-    wide("Container-Runtime", "ContainerRuntime Version reported by the node through runtime remote API (e.g. containerd://1.4.2)."),
+    wide(
+        "Container-Runtime",
+        "ContainerRuntime Version reported by the node through runtime remote API (e.g. containerd://1.4.2).",
+    ),
 ];
 
 impl Strategy for Node {

@@ -8,8 +8,8 @@ use coracle_api::status::FieldErrors;
 use serde_json::{Value, json};
 
 use crate::registry::cells::{self, items, string};
-use crate::registry::{admission, fill, lifecycle, podspec};
 use crate::registry::strategy::{Column, Deletion, ResourceInfo, Strategy, Subresource};
+use crate::registry::{admission, fill, lifecycle, podspec};
 
 /// The strategy of Pods.
 pub struct Pod;
@@ -116,6 +116,10 @@ impl Strategy for Pod {
             grace = 1;
         }
         if grace == 0 { Deletion::Immediate } else { Deletion::Graceful(grace) }
+    }
+
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        podspec::warnings::spec("spec", &object["spec"])
     }
 
     fn columns(&self) -> &'static [Column] {

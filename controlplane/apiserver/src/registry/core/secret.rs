@@ -7,14 +7,13 @@ use serde_json::Value;
 
 use crate::registry::cells::{self, AGE, NAME, string, text};
 use crate::registry::core::keys;
-use crate::registry::{check, fill};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy};
+use crate::registry::{check, fill};
 
 /// The strategy of Secrets.
 pub struct Secret;
 
-static INFO: ResourceInfo =
-    ResourceInfo { kind: "Secret", plural: "secrets", singular: "secret", ..super::V1 };
+static INFO: ResourceInfo = ResourceInfo { kind: "Secret", plural: "secrets", singular: "secret", ..super::V1 };
 
 static COLUMNS: &[Column] = &[
     NAME,
@@ -102,16 +101,12 @@ fn by_type(errors: &mut FieldErrors, object: &Value) {
         }
         "kubernetes.io/dockercfg" => docker_config(errors, object, ".dockercfg"),
         "kubernetes.io/dockerconfigjson" => docker_config(errors, object, ".dockerconfigjson"),
-        "kubernetes.io/basic-auth" => {
-            if data["username"].is_null() && data["password"].is_null() {
-                errors.required("data[username]", "");
-                errors.required("data[password]", "");
-            }
+        "kubernetes.io/basic-auth" if data["username"].is_null() && data["password"].is_null() => {
+            errors.required("data[username]", "");
+            errors.required("data[password]", "");
         }
-        "kubernetes.io/ssh-auth" => {
-            if string(&data["ssh-privatekey"]).is_empty() {
-                errors.required("data[ssh-privatekey]", "");
-            }
+        "kubernetes.io/ssh-auth" if string(&data["ssh-privatekey"]).is_empty() => {
+            errors.required("data[ssh-privatekey]", "");
         }
         "kubernetes.io/tls" => {
             required(errors, "tls.crt");
@@ -153,7 +148,10 @@ mod tests {
             (json!({"stringData": {"a": "b"}}), ""),
             (json!({"type": "kubernetes.io/tls", "data": {"tls.crt": ""}}), "data[tls.key]: Required value"),
             (json!({"type": "kubernetes.io/ssh-auth"}), "data[ssh-privatekey]: Required value"),
-            (json!({"type": "kubernetes.io/basic-auth"}), "[data[username]: Required value, data[password]: Required value]"),
+            (
+                json!({"type": "kubernetes.io/basic-auth"}),
+                "[data[username]: Required value, data[password]: Required value]",
+            ),
             (json!({"type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": "{}"}}), ""),
             (
                 json!({"type": "kubernetes.io/service-account-token"}),

@@ -10,8 +10,8 @@ use coracle_api::status::FieldErrors;
 use serde_json::{Value, json};
 
 use crate::registry::cells::{self, AGE, NAME, NONE, UNKNOWN, text, wide};
-use crate::registry::{fill, lifecycle};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
+use crate::registry::{fill, lifecycle};
 
 /// The strategy of Services.
 pub struct Service;
@@ -30,7 +30,10 @@ static COLUMNS: &[Column] = &[
     NAME,
     text("Type", "type determines how the Service is exposed."),
     text("Cluster-IP", "clusterIP is the IP address of the service and is usually assigned randomly."),
-    text("External-IP", "externalIPs is a list of IP addresses for which nodes in the cluster will also accept traffic for this service."),
+    text(
+        "External-IP",
+        "externalIPs is a list of IP addresses for which nodes in the cluster will also accept traffic for this service.",
+    ),
     text("Port(s)", "The list of ports that are exposed by this service."),
     AGE,
     wide("Selector", "Route service traffic to pods with label keys and values matching this selector."),
@@ -122,7 +125,13 @@ fn external_ip(object: &Value) -> String {
     let spec = &object["spec"];
     let externals: Vec<_> = cells::items(&spec["externalIPs"]).iter().map(cells::string).collect();
     match cells::string(&spec["type"]) {
-        "ClusterIP" | "NodePort" => if externals.is_empty() { NONE.to_owned() } else { externals.join(",") },
+        "ClusterIP" | "NodePort" => {
+            if externals.is_empty() {
+                NONE.to_owned()
+            } else {
+                externals.join(",")
+            }
+        }
         "LoadBalancer" => {
             let mut all: Vec<&str> = balancer_addresses(&object["status"]["loadBalancer"]).into_iter().collect();
             all.extend(externals);

@@ -17,8 +17,14 @@ static INFO: ResourceInfo = ResourceInfo {
     ..super::V1
 };
 
-static COLUMNS: &[Column] =
-    &[NAME, text("Secrets", "Secrets is a list of the secrets in the same namespace that pods running using this ServiceAccount are allowed to use."), AGE];
+static COLUMNS: &[Column] = &[
+    NAME,
+    text(
+        "Secrets",
+        "Secrets is a list of the secrets in the same namespace that pods running using this ServiceAccount are allowed to use.",
+    ),
+    AGE,
+];
 
 impl Strategy for ServiceAccount {
     fn resource(&self) -> &'static ResourceInfo {

@@ -7,18 +7,14 @@ use serde_json::Value;
 
 use crate::registry::cells::{self, AGE, NAME, items, string, text};
 use crate::registry::core::endpoints::endpoint_ip;
-use crate::registry::{check, fill, lifecycle};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy};
+use crate::registry::{check, fill, lifecycle};
 
 /// The strategy of EndpointSlices.
 pub struct EndpointSlice;
 
-static INFO: ResourceInfo = ResourceInfo {
-    kind: "EndpointSlice",
-    plural: "endpointslices",
-    singular: "endpointslice",
-    ..super::V1
-};
+static INFO: ResourceInfo =
+    ResourceInfo { kind: "EndpointSlice", plural: "endpointslices", singular: "endpointslice", ..super::V1 };
 
 static COLUMNS: &[Column] = &[
     NAME,
@@ -197,12 +193,32 @@ mod tests {
     fn slices_are_checked() {
         for (pointer, value, expect) in [
             ("/addressType", json!("IPv4"), ""),
-            ("/addressType", json!("X"), "addressType: Unsupported value: \"X\": supported values: \"FQDN\", \"IPv4\", \"IPv6\""),
-            ("/endpoints", json!([{"addresses": []}]), "endpoints[0].addresses: Required value: must contain at least 1 address"),
-            ("/endpoints", json!([{"addresses": ["::1"]}]), "endpoints[0].addresses[0]: Invalid value: \"::1\": must be a valid IPv4 address"),
-            ("/endpoints", json!([{"addresses": ["127.0.0.1"]}]), "endpoints[0].addresses[0]: Invalid value: \"127.0.0.1\": may not be in the loopback range (127.0.0.0/8, ::1/128)"),
+            (
+                "/addressType",
+                json!("X"),
+                "addressType: Unsupported value: \"X\": supported values: \"FQDN\", \"IPv4\", \"IPv6\"",
+            ),
+            (
+                "/endpoints",
+                json!([{"addresses": []}]),
+                "endpoints[0].addresses: Required value: must contain at least 1 address",
+            ),
+            (
+                "/endpoints",
+                json!([{"addresses": ["::1"]}]),
+                "endpoints[0].addresses[0]: Invalid value: \"::1\": must be a valid IPv4 address",
+            ),
+            (
+                "/endpoints",
+                json!([{"addresses": ["127.0.0.1"]}]),
+                "endpoints[0].addresses[0]: Invalid value: \"127.0.0.1\": may not be in the loopback range (127.0.0.0/8, ::1/128)",
+            ),
             ("/ports", json!([{"port": 1}, {"port": 2}]), "ports[1].name: Duplicate value: \"\""),
-            ("/ports", json!([{"port": 1, "protocol": "X"}]), "ports[0].protocol: Unsupported value: \"X\": supported values: \"SCTP\", \"TCP\", \"UDP\""),
+            (
+                "/ports",
+                json!([{"port": 1, "protocol": "X"}]),
+                "ports[0].protocol: Unsupported value: \"X\": supported values: \"SCTP\", \"TCP\", \"UDP\"",
+            ),
         ] {
             assert_eq!(create_errors(&EndpointSlice, with(&slice(), pointer, value)), expect);
         }
@@ -213,7 +229,10 @@ mod tests {
         let old = created(&EndpointSlice, slice());
         let mut new = with(&old, "/addressType", json!("FQDN"));
         new["endpoints"] = json!([]);
-        assert_eq!(update_errors(&EndpointSlice, new, &old), "addressType: Invalid value: \"FQDN\": field is immutable");
+        assert_eq!(
+            update_errors(&EndpointSlice, new, &old),
+            "addressType: Invalid value: \"FQDN\": field is immutable"
+        );
     }
 
     #[test]

@@ -54,7 +54,11 @@ impl Strategy for IngressClass {
             Some((domain, path)) if !path.is_empty() => {
                 check::dns_subdomain(&mut errors, "spec.controller", &domain.into());
             }
-            _ => errors.invalid("spec.controller", controller, "must be a domain-prefixed path (such as \"acme.io/foo\")"),
+            _ => errors.invalid(
+                "spec.controller",
+                controller,
+                "must be a domain-prefixed path (such as \"acme.io/foo\")",
+            ),
         }
         errors
     }

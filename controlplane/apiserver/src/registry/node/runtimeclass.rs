@@ -20,7 +20,10 @@ static INFO: ResourceInfo = ResourceInfo {
 
 static COLUMNS: &[Column] = &[
     NAME,
-    text("Handler", "handler specifies the underlying runtime and configuration that the CRI implementation will use to handle pods of this class."),
+    text(
+        "Handler",
+        "handler specifies the underlying runtime and configuration that the CRI implementation will use to handle pods of this class.",
+    ),
     AGE,
 ];
 

@@ -121,12 +121,7 @@ fn common(errors: &mut FieldErrors, path: &str, container: &Value, context: &Pod
     env::env_from(errors, &at("envFrom"), &container["envFrom"]);
     volumes::mounts(errors, &at("volumeMounts"), container, &context.volume_names);
     volumes::devices(errors, &at("volumeDevices"), container, context.volumes);
-    check::one_of(
-        errors,
-        &at("imagePullPolicy"),
-        &container["imagePullPolicy"],
-        &["Always", "IfNotPresent", "Never"],
-    );
+    check::one_of(errors, &at("imagePullPolicy"), &container["imagePullPolicy"], &["Always", "IfNotPresent", "Never"]);
     resources::container(errors, &at("resources"), &container["resources"]);
     security::container(errors, &at("securityContext"), &container["securityContext"]);
 }

@@ -93,7 +93,12 @@ fn sysctls(errors: &mut FieldErrors, path: &str, sysctls: &Value, spec: &Value) 
         if spec["hostNetwork"] == true && name.starts_with("net.") {
             errors.invalid(&path, &sysctl["name"], "may not be specified when 'hostNetwork' is true");
         }
-        if spec["hostIPC"] == true && (name.starts_with("fs.mqueue.") || name.starts_with("kernel.shm") || name.starts_with("kernel.msg") || name == "kernel.sem") {
+        if spec["hostIPC"] == true
+            && (name.starts_with("fs.mqueue.")
+                || name.starts_with("kernel.shm")
+                || name.starts_with("kernel.msg")
+                || name == "kernel.sem")
+        {
             errors.invalid(&path, &sysctl["name"], "may not be specified when 'hostIPC' is true");
         }
     }

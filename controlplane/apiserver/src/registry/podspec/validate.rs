@@ -31,11 +31,12 @@ pub fn template(errors: &mut FieldErrors, path: &str, template: &Value) {
 /// Checks the template of a controller whose pods run forever.
 pub fn long_running_template(errors: &mut FieldErrors, path: &str, template_value: &Value, selector: &Value) {
     let labels = &template_value["metadata"]["labels"];
-    if let Ok(selector) = coracle_api::selector::LabelSelector::from_object(selector) {
-        if !selector.is_everything() && !selector.matches(|key| labels[key].as_str()) {
-            let message = "`selector` does not match template `labels`";
-            errors.invalid(format!("{path}.metadata.labels"), labels, message);
-        }
+    if let Ok(selector) = coracle_api::selector::LabelSelector::from_object(selector)
+        && !selector.is_everything()
+        && !selector.matches(|key| labels[key].as_str())
+    {
+        let message = "`selector` does not match template `labels`";
+        errors.invalid(format!("{path}.metadata.labels"), labels, message);
     }
     template(errors, path, template_value);
     let spec = &template_value["spec"];

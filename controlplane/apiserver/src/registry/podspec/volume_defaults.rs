@@ -12,18 +12,18 @@ use crate::registry::fill;
 const FILE_MODE: i64 = 0o644;
 
 /// Fills in one entry of `volumes`.
-pub fn volume(volume: &mut Value) {
+pub(super) fn volume(volume: &mut Value) {
     // A volume without a source is an emptyDir.
-    if let Some(map) = volume.as_object_mut() {
-        if !map.iter().any(|(key, value)| key != "name" && !value.is_null()) {
-            map.insert("emptyDir".to_owned(), Map::new().into());
-        }
+    if let Some(map) = volume.as_object_mut()
+        && !map.iter().any(|(key, value)| key != "name" && !value.is_null())
+    {
+        map.insert("emptyDir".to_owned(), Map::new().into());
     }
     source(volume);
 }
 
-/// Fills in a volume source: a volume without its name, or the part of a PersistentVolume.
-pub fn source(source: &mut Value) {
+/// Fills in a volume's source, whichever it is.
+fn source(source: &mut Value) {
     fill::within(source, "secret", |secret| fill::value(secret, "defaultMode", FILE_MODE));
     fill::within(source, "configMap", |config| fill::value(config, "defaultMode", FILE_MODE));
     fill::within(source, "downwardAPI", |downward| {

@@ -72,14 +72,7 @@ fn source_of_kind(errors: &mut FieldErrors, path: &str, kind: &str, source: &Val
                 errors.forbidden(format!("{path}.sizeLimit"), "SizeLimit field must be a valid resource quantity");
             }
         }
-        "hostPath" => {
-            if check::required(errors, &format!("{path}.path"), &source["path"]) {
-                check::no_backsteps(errors, &format!("{path}.path"), &source["path"]);
-                if !HOST_PATH_TYPES.contains(&string(&source["type"])) {
-                    errors.not_supported(format!("{path}.type"), &source["type"], HOST_PATH_TYPES);
-                }
-            }
-        }
+        "hostPath" => host_path(errors, path, source),
         "secret" => {
             required(errors, &["secretName"]);
             files(errors, path, source);
@@ -101,14 +94,22 @@ fn source_of_kind(errors: &mut FieldErrors, path: &str, kind: &str, source: &Val
             }
         }
         "csi" => required(errors, &["driver"]),
-        "ephemeral" => {
-            if !source["volumeClaimTemplate"].is_object() {
-                errors.required(format!("{path}.volumeClaimTemplate"), "");
-            }
+        "ephemeral" if !source["volumeClaimTemplate"].is_object() => {
+            errors.required(format!("{path}.volumeClaimTemplate"), "");
         }
         "image" => required(errors, &["reference"]),
         // The others are accepted as they are: no node here can mount them, and the node says so.
         _ => {}
+    }
+}
+
+fn host_path(errors: &mut FieldErrors, path: &str, source: &Value) {
+    let path_path = format!("{path}.path");
+    if check::required(errors, &path_path, &source["path"]) {
+        check::no_backsteps(errors, &path_path, &source["path"]);
+        if !HOST_PATH_TYPES.contains(&string(&source["type"])) {
+            errors.not_supported(format!("{path}.type"), &source["type"], HOST_PATH_TYPES);
+        }
     }
 }
 
@@ -200,7 +201,9 @@ fn token(errors: &mut FieldErrors, path: &str, token: &Value) {
     let seconds = &token["expirationSeconds"];
     let seconds_path = format!("{path}.expirationSeconds");
     match seconds.as_i64() {
-        Some(number) if number < 600 => errors.invalid(seconds_path, seconds, "may not specify a duration less than 10 minutes"),
+        Some(number) if number < 600 => {
+            errors.invalid(seconds_path, seconds, "may not specify a duration less than 10 minutes")
+        }
         Some(number) if number > 1 << 32 => {
             errors.invalid(seconds_path, seconds, "may not specify a duration larger than 2^32 seconds");
         }
@@ -254,7 +257,8 @@ fn mount_options(errors: &mut FieldErrors, path: &str, index_path: &str, mount: 
     let propagation_path = format!("{path}.mountPropagation");
     check::optional_one_of(errors, &propagation_path, propagation, &["Bidirectional", "HostToContainer", "None"]);
     if propagation == "Bidirectional" && container["securityContext"]["privileged"] != true {
-        errors.forbidden(propagation_path, "Bidirectional mount propagation is available only to privileged containers");
+        errors
+            .forbidden(propagation_path, "Bidirectional mount propagation is available only to privileged containers");
     }
     if mount["recursiveReadOnly"].is_string() {
         let path = format!("{index_path}.recursiveReadOnly");
@@ -275,7 +279,11 @@ pub(super) fn devices(errors: &mut FieldErrors, path: &str, container: &Value, v
         match items(volumes).iter().find(|volume| volume["name"] == device["name"]) {
             None => errors.not_found(&name_path, &device["name"]),
             Some(volume) if !volume["persistentVolumeClaim"].is_object() && !volume["ephemeral"].is_object() => errors
-                .invalid(&name_path, &device["name"], "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"),
+                .invalid(
+                    &name_path,
+                    &device["name"],
+                    "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode",
+                ),
             Some(_) => {}
         }
         let place_path = format!("{path}.devicePath");

@@ -41,7 +41,8 @@ impl Strategy for PodDisruptionBudget {
     }
 
     fn prepare_for_create(&self, object: &mut Value) {
-        object["status"] = json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0});
+        object["status"] =
+            json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0});
         lifecycle::first_generation(object);
     }
 
@@ -98,8 +99,14 @@ mod tests {
     fn budgets_are_checked() {
         for (spec, expect) in [
             (json!({"minAvailable": 1}), ""),
-            (json!({"minAvailable": "101%"}), "spec.minAvailable: Invalid value: \"101%\": must not be greater than 100%"),
-            (json!({"maxUnavailable": -1}), "spec.maxUnavailable: Invalid value: -1: must be greater than or equal to 0"),
+            (
+                json!({"minAvailable": "101%"}),
+                "spec.minAvailable: Invalid value: \"101%\": must not be greater than 100%",
+            ),
+            (
+                json!({"maxUnavailable": -1}),
+                "spec.maxUnavailable: Invalid value: -1: must be greater than or equal to 0",
+            ),
         ] {
             assert_eq!(create_errors(&PodDisruptionBudget, json!({"spec": spec})), expect);
         }

@@ -11,12 +11,7 @@ use crate::registry::strategy::{Column, ResourceInfo, Strategy};
 /// The strategy of Roles.
 pub struct Role;
 
-static INFO: ResourceInfo = ResourceInfo {
-    kind: "Role",
-    plural: "roles",
-    singular: "role",
-    ..super::V1
-};
+static INFO: ResourceInfo = ResourceInfo { kind: "Role", plural: "roles", singular: "role", ..super::V1 };
 
 impl Strategy for Role {
     fn resource(&self) -> &'static ResourceInfo {

@@ -22,7 +22,13 @@ static INFO: ResourceInfo = ResourceInfo {
 static COLUMNS: &[Column] = &[
     NAME,
     integer("Value", "value represents the integer value of this priority class."),
-    Column { kind: "boolean", ..text("Global-Default", "globalDefault specifies whether this PriorityClass should be considered as the default priority for pods that do not have any priority class.") },
+    Column {
+        kind: "boolean",
+        ..text(
+            "Global-Default",
+            "globalDefault specifies whether this PriorityClass should be considered as the default priority for pods that do not have any priority class.",
+        )
+    },
     AGE,
     text("PreemptionPolicy", "preemptionPolicy is the Policy for preempting pods with lower priority."),
 ];
@@ -99,7 +105,11 @@ mod tests {
         for (name, value, expect) in [
             ("high", 1000, ""),
             ("system-node-critical", 2_000_001_000, ""),
-            ("system-x", 1, "metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only"),
+            (
+                "system-x",
+                1,
+                "metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only",
+            ),
             ("high", 2_000_000_000, "value: Forbidden: maximum allowed value of a user defined priority is 1000000000"),
         ] {
             assert_eq!(create_errors(&PriorityClass, json!({"metadata": {"name": name}, "value": value})), expect);

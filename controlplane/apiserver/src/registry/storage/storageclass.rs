@@ -22,8 +22,14 @@ static INFO: ResourceInfo = ResourceInfo {
 static COLUMNS: &[Column] = &[
     NAME,
     text("Provisioner", "provisioner indicates the type of the provisioner."),
-    text("ReclaimPolicy", "reclaimPolicy controls the reclaimPolicy for dynamically provisioned PersistentVolumes of this storage class."),
-    text("VolumeBindingMode", "volumeBindingMode indicates how PersistentVolumeClaims should be provisioned and bound."),
+    text(
+        "ReclaimPolicy",
+        "reclaimPolicy controls the reclaimPolicy for dynamically provisioned PersistentVolumes of this storage class.",
+    ),
+    text(
+        "VolumeBindingMode",
+        "volumeBindingMode indicates how PersistentVolumeClaims should be provisioned and bound.",
+    ),
     text("AllowVolumeExpansion", "allowVolumeExpansion shows whether the storage class allow volume expand."),
     AGE,
 ];
@@ -100,7 +106,8 @@ mod tests {
             "provisioner: Forbidden: updates to provisioner are forbidden."
         );
         let mut default = old.clone();
-        default["metadata"] = json!({"name": "a", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}});
+        default["metadata"] =
+            json!({"name": "a", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}});
         assert_eq!(
             json!(StorageClass.row(&default, 0)),
             json!(["a (default)", "example.com/disk", "Delete", "Immediate", false, "<unknown>"])

@@ -20,7 +20,10 @@ fn a_minimal_deployment_gets_upstreams_defaults() {
     let object = created(&Deployment, deployment());
     let spec = &object["spec"];
     assert_eq!(spec["replicas"], 1);
-    assert_eq!(spec["strategy"], json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}));
+    assert_eq!(
+        spec["strategy"],
+        json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}})
+    );
     assert_eq!((&spec["revisionHistoryLimit"], &spec["progressDeadlineSeconds"]), (&json!(10), &json!(600)));
     assert_eq!(spec["template"]["spec"]["restartPolicy"], "Always");
     // Only Pods get these.
@@ -31,20 +34,60 @@ fn a_minimal_deployment_gets_upstreams_defaults() {
 
 #[test]
 fn deployments_are_checked() {
-    check("/spec/selector", Value::Null, "[spec.selector: Required value, spec.template.metadata.labels: Invalid value: {\"app\":\"web\"}: `selector` does not match template `labels`]");
+    check(
+        "/spec/selector",
+        Value::Null,
+        "[spec.selector: Required value, spec.template.metadata.labels: Invalid value: {\"app\":\"web\"}: `selector` does not match template `labels`]",
+    );
     check("/spec/selector", json!({}), "spec.selector: Invalid value: {}: empty selector is invalid for deployment");
-    check("/spec/selector/matchLabels", json!({"app": "x"}), "spec.template.metadata.labels: Invalid value: {\"app\":\"web\"}: `selector` does not match template `labels`");
+    check(
+        "/spec/selector/matchLabels",
+        json!({"app": "x"}),
+        "spec.template.metadata.labels: Invalid value: {\"app\":\"web\"}: `selector` does not match template `labels`",
+    );
     check("/spec/replicas", json!(-1), "spec.replicas: Invalid value: -1: must be greater than or equal to 0");
-    check("/spec/template/spec/restartPolicy", json!("Never"), "spec.template.spec.restartPolicy: Unsupported value: \"Never\": supported values: \"Always\"");
+    check(
+        "/spec/template/spec/restartPolicy",
+        json!("Never"),
+        "spec.template.spec.restartPolicy: Unsupported value: \"Never\": supported values: \"Always\"",
+    );
     check("/spec/template/spec/containers", json!([]), "spec.template.spec.containers: Required value");
-    check("/spec/template/spec/containers/0/image", json!(""), "spec.template.spec.containers[0].image: Required value");
-    check("/spec/strategy", json!({"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 0}}), "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: 0: may not be 0 when `maxSurge` is 0");
-    check("/spec/strategy", json!({"rollingUpdate": {"maxUnavailable": "110%"}}), "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: \"110%\": must not be greater than 100%");
-    check("/spec/strategy", json!({"rollingUpdate": {"maxSurge": "a"}}), "spec.strategy.rollingUpdate.maxSurge: Invalid value: \"a\": a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')");
-    check("/spec/strategy", json!({"type": "Recreate", "rollingUpdate": {}}), "spec.strategy.rollingUpdate: Forbidden: may not be specified when strategy `type` is 'Recreate'");
+    check(
+        "/spec/template/spec/containers/0/image",
+        json!(""),
+        "spec.template.spec.containers[0].image: Required value",
+    );
+    check(
+        "/spec/strategy",
+        json!({"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 0}}),
+        "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: 0: may not be 0 when `maxSurge` is 0",
+    );
+    check(
+        "/spec/strategy",
+        json!({"rollingUpdate": {"maxUnavailable": "110%"}}),
+        "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: \"110%\": must not be greater than 100%",
+    );
+    check(
+        "/spec/strategy",
+        json!({"rollingUpdate": {"maxSurge": "a"}}),
+        "spec.strategy.rollingUpdate.maxSurge: Invalid value: \"a\": a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')",
+    );
+    check(
+        "/spec/strategy",
+        json!({"type": "Recreate", "rollingUpdate": {}}),
+        "spec.strategy.rollingUpdate: Forbidden: may not be specified when strategy `type` is 'Recreate'",
+    );
     check("/spec/strategy", json!({"type": "Recreate"}), "");
-    check("/spec/progressDeadlineSeconds", json!(0), "spec.progressDeadlineSeconds: Invalid value: 0: must be greater than minReadySeconds");
-    check("/spec/selector/matchExpressions", json!([{"key": "a", "operator": "In"}]), "[spec.selector.matchExpressions[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn', spec.selector: Invalid value: {\"matchExpressions\":[{\"key\":\"a\",\"operator\":\"In\"}],\"matchLabels\":{\"app\":\"web\"}}: invalid label selector]");
+    check(
+        "/spec/progressDeadlineSeconds",
+        json!(0),
+        "spec.progressDeadlineSeconds: Invalid value: 0: must be greater than minReadySeconds",
+    );
+    check(
+        "/spec/selector/matchExpressions",
+        json!([{"key": "a", "operator": "In"}]),
+        "[spec.selector.matchExpressions[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn', spec.selector: Invalid value: {\"matchExpressions\":[{\"key\":\"a\",\"operator\":\"In\"}],\"matchLabels\":{\"app\":\"web\"}}: invalid label selector]",
+    );
 }
 
 #[test]

@@ -35,8 +35,16 @@ fn nodes_are_checked() {
             json!([{"key": "a", "effect": "NoExecute"}, {"key": "a", "effect": "NoExecute"}]),
             "metadata.taints[1]: Duplicate value: {\"effect\":\"NoExecute\",\"key\":\"a\"}",
         ),
-        ("/status/capacity", json!({"pods": "1.5"}), "[status.capacity.pods: Invalid value: \"1.5\": must be an integer, status.allocatable.pods: Invalid value: \"1.5\": must be an integer]"),
-        ("/spec/podCIDRs", json!(["x"]), "spec.podCIDRs[0]: Invalid value: \"x\": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"),
+        (
+            "/status/capacity",
+            json!({"pods": "1.5"}),
+            "[status.capacity.pods: Invalid value: \"1.5\": must be an integer, status.allocatable.pods: Invalid value: \"1.5\": must be an integer]",
+        ),
+        (
+            "/spec/podCIDRs",
+            json!(["x"]),
+            "spec.podCIDRs[0]: Invalid value: \"x\": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",
+        ),
     ] {
         assert_eq!(create_errors(&Node, with(&node(), pointer, value)), expect);
     }
@@ -67,7 +75,18 @@ fn rows_show_readiness_roles_and_addresses() {
     });
     assert_eq!(
         json!(Node.row(&node, 0)),
-        json!(["n1", "Ready,SchedulingDisabled", "control-plane,db", "<unknown>", "v1.37.0", "10.0.0.1", "<none>", "Debian", "6.18", "c://1"])
+        json!([
+            "n1",
+            "Ready,SchedulingDisabled",
+            "control-plane,db",
+            "<unknown>",
+            "v1.37.0",
+            "10.0.0.1",
+            "<none>",
+            "Debian",
+            "6.18",
+            "c://1"
+        ])
     );
     for (conditions, expect) in [
         (json!([]), "Unknown"),

@@ -11,11 +11,17 @@ pub(super) static COLUMNS: &[Column] = &[
     NAME,
     text("Ready", "The aggregate readiness state of this pod for accepting traffic."),
     text("Status", "The aggregate status of the containers in this pod."),
-    text("Restarts", "The number of times the containers in this pod have been restarted and when the last container in this pod has restarted."),
+    text(
+        "Restarts",
+        "The number of times the containers in this pod have been restarted and when the last container in this pod has restarted.",
+    ),
     AGE,
     wide("IP", "podIP address allocated to the pod. Routable at least within the cluster. Empty if not yet allocated."),
     wide("Node", "NodeName indicates in which node this pod is scheduled."),
-    wide("Nominated Node", "nominatedNodeName is set only when this pod preempts other pods on the node, but it cannot be scheduled right away as preemption victims receive their graceful termination periods."),
+    wide(
+        "Nominated Node",
+        "nominatedNodeName is set only when this pod preempts other pods on the node, but it cannot be scheduled right away as preemption victims receive their graceful termination periods.",
+    ),
     wide("Readiness Gates", "If specified, all readiness gates will be evaluated for pod readiness."),
 ];
 

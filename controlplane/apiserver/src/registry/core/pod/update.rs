@@ -62,7 +62,8 @@ fn scheduling_gates(errors: &mut FieldErrors, new: &Value, old: &Value) {
     let old = items(&old["schedulingGates"]);
     for (index, gate) in items(&new["schedulingGates"]).iter().enumerate() {
         if !old.contains(gate) {
-            let message = format!("only deletion is allowed, but found new scheduling gate '{}'", string(&gate["name"]));
+            let message =
+                format!("only deletion is allowed, but found new scheduling gate '{}'", string(&gate["name"]));
             errors.forbidden(format!("spec.schedulingGates[{index}]"), message);
         }
     }

@@ -40,20 +40,68 @@ fn types_have_their_own_defaults() {
 #[test]
 fn services_are_checked() {
     check("/spec/ports", json!([]), "spec.ports: Required value");
-    check("/spec/ports", json!([{"name": "a", "port": 80}, {"name": "b", "port": 80}]), "spec.ports[1]: Duplicate value: {\"port\":80,\"protocol\":\"TCP\"}");
+    check(
+        "/spec/ports",
+        json!([{"name": "a", "port": 80}, {"name": "b", "port": 80}]),
+        "spec.ports[1]: Duplicate value: {\"port\":80,\"protocol\":\"TCP\"}",
+    );
     check("/spec/ports", json!([{"port": 80}, {"name": "b", "port": 81}]), "spec.ports[0].name: Required value");
-    check("/spec/ports", json!([{"name": "b", "port": 80}, {"name": "b", "port": 81}]), "spec.ports[1].name: Duplicate value: \"b\"");
-    check("/spec/ports", json!([{"port": 0, "targetPort": 1}]), "spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive");
-    check("/spec/ports", json!([{"port": 1, "protocol": "X"}]), "spec.ports[0].protocol: Unsupported value: \"X\": supported values: \"SCTP\", \"TCP\", \"UDP\"");
-    check("/spec/ports", json!([{"port": 1, "targetPort": "a_b"}]), "spec.ports[0].targetPort: Invalid value: \"a_b\": must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)");
-    check("/spec/ports", json!([{"port": 1, "nodePort": 30000}]), "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'");
-    check("/spec/type", json!("X"), "spec.type: Unsupported value: \"X\": supported values: \"ClusterIP\", \"ExternalName\", \"LoadBalancer\", \"NodePort\"");
+    check(
+        "/spec/ports",
+        json!([{"name": "b", "port": 80}, {"name": "b", "port": 81}]),
+        "spec.ports[1].name: Duplicate value: \"b\"",
+    );
+    check(
+        "/spec/ports",
+        json!([{"port": 0, "targetPort": 1}]),
+        "spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive",
+    );
+    check(
+        "/spec/ports",
+        json!([{"port": 1, "protocol": "X"}]),
+        "spec.ports[0].protocol: Unsupported value: \"X\": supported values: \"SCTP\", \"TCP\", \"UDP\"",
+    );
+    check(
+        "/spec/ports",
+        json!([{"port": 1, "targetPort": "a_b"}]),
+        "spec.ports[0].targetPort: Invalid value: \"a_b\": must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)",
+    );
+    check(
+        "/spec/ports",
+        json!([{"port": 1, "nodePort": 30000}]),
+        "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'",
+    );
+    check(
+        "/spec/type",
+        json!("X"),
+        "spec.type: Unsupported value: \"X\": supported values: \"ClusterIP\", \"ExternalName\", \"LoadBalancer\", \"NodePort\"",
+    );
     check("/spec/type", json!("ExternalName"), "spec.externalName: Required value");
-    check("/spec/sessionAffinity", json!("X"), "spec.sessionAffinity: Unsupported value: \"X\": supported values: \"ClientIP\", \"None\"");
-    check("/spec/clusterIP", json!("x"), "spec.clusterIPs[0]: Invalid value: \"x\": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)");
-    check("/spec/externalIPs", json!(["127.0.0.1"]), "spec.externalIPs[0]: Invalid value: \"127.0.0.1\": may not be in the loopback range (127.0.0.0/8, ::1/128)");
-    check("/spec/externalTrafficPolicy", json!("Local"), "spec.externalTrafficPolicy: Invalid value: \"Local\": may only be set for externally-accessible services");
-    check("/spec/ipFamilies", json!(["IPv5"]), "spec.ipFamilies[0]: Unsupported value: \"IPv5\": supported values: \"IPv4\", \"IPv6\"");
+    check(
+        "/spec/sessionAffinity",
+        json!("X"),
+        "spec.sessionAffinity: Unsupported value: \"X\": supported values: \"ClientIP\", \"None\"",
+    );
+    check(
+        "/spec/clusterIP",
+        json!("x"),
+        "spec.clusterIPs[0]: Invalid value: \"x\": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+    );
+    check(
+        "/spec/externalIPs",
+        json!(["127.0.0.1"]),
+        "spec.externalIPs[0]: Invalid value: \"127.0.0.1\": may not be in the loopback range (127.0.0.0/8, ::1/128)",
+    );
+    check(
+        "/spec/externalTrafficPolicy",
+        json!("Local"),
+        "spec.externalTrafficPolicy: Invalid value: \"Local\": may only be set for externally-accessible services",
+    );
+    check(
+        "/spec/ipFamilies",
+        json!(["IPv5"]),
+        "spec.ipFamilies[0]: Unsupported value: \"IPv5\": supported values: \"IPv4\", \"IPv6\"",
+    );
     assert_eq!(create_errors(&Service, service()), "");
 }
 

@@ -46,7 +46,8 @@ fn by_type(errors: &mut FieldErrors, spec: &Value) {
             if kind == "LoadBalancer" {
                 for (index, port) in items(&spec["ports"]).iter().enumerate() {
                     if port["port"] == KUBELET_PORT {
-                        let message = format!("may not expose port {KUBELET_PORT} externally since it is used by kubelet");
+                        let message =
+                            format!("may not expose port {KUBELET_PORT} externally since it is used by kubelet");
                         errors.invalid(format!("spec.ports[{index}]"), &port["port"], message);
                     }
                 }

@@ -42,10 +42,22 @@ fn roles_are_checked() {
     let rules = |rule: Value| json!({"rules": [rule]});
     for (rule, expect) in [
         (json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}), ""),
-        (json!({"apiGroups": [""], "resources": ["pods"]}), "rules[0].verbs: Required value: verbs must contain at least one value"),
-        (json!({"verbs": ["get"], "resources": ["pods"]}), "rules[0].apiGroups: Required value: resource rules must supply at least one api group"),
-        (json!({"verbs": ["get"], "apiGroups": [""]}), "rules[0].resources: Required value: resource rules must supply at least one resource"),
-        (json!({"verbs": ["get"], "nonResourceURLs": ["/x"]}), "rules[0].nonResourceURLs: Invalid value: [\"/x\"]: namespaced rules cannot apply to non-resource URLs"),
+        (
+            json!({"apiGroups": [""], "resources": ["pods"]}),
+            "rules[0].verbs: Required value: verbs must contain at least one value",
+        ),
+        (
+            json!({"verbs": ["get"], "resources": ["pods"]}),
+            "rules[0].apiGroups: Required value: resource rules must supply at least one api group",
+        ),
+        (
+            json!({"verbs": ["get"], "apiGroups": [""]}),
+            "rules[0].resources: Required value: resource rules must supply at least one resource",
+        ),
+        (
+            json!({"verbs": ["get"], "nonResourceURLs": ["/x"]}),
+            "rules[0].nonResourceURLs: Invalid value: [\"/x\"]: namespaced rules cannot apply to non-resource URLs",
+        ),
     ] {
         assert_eq!(create_errors(&Role, rules(rule)), expect);
     }

@@ -38,7 +38,8 @@ fn init_containers_are_counted() {
         (json!({"terminated": {"exitCode": 137, "signal": 9}}), "Init:Signal:9"),
         (json!({"waiting": {"reason": "CrashLoopBackOff"}}), "Init:CrashLoopBackOff"),
     ] {
-        let status = json!({"phase": "Pending", "initContainerStatuses": [{"name": "i", "state": state, "restartCount": 2}]});
+        let status =
+            json!({"phase": "Pending", "initContainerStatuses": [{"name": "i", "state": state, "restartCount": 2}]});
         check(two(), status, ["0/2", expect, "2"]);
     }
 }
@@ -96,5 +97,8 @@ fn wide_cells_name_the_node_and_gates() {
     let pod = json!({"metadata": {"name": "p", "creationTimestamp": "1970-01-12T13:45:40Z"},
         "spec": {"nodeName": "n1", "readinessGates": [{"conditionType": "a/b"}, {"conditionType": "c/d"}]},
         "status": {"phase": "Running", "podIPs": [{"ip": "10.1.0.5"}], "conditions": [{"type": "a/b", "status": "True"}]}});
-    assert_eq!(json!(Pod.row(&pod, NOW)), json!(["p", "0/0", "Running", "0", "60s", "10.1.0.5", "n1", "<none>", "1/2"]));
+    assert_eq!(
+        json!(Pod.row(&pod, NOW)),
+        json!(["p", "0/0", "Running", "0", "60s", "10.1.0.5", "n1", "<none>", "1/2"])
+    );
 }
