@@ -54,7 +54,7 @@ impl<'a> Query<'a> {
 }
 
 /// Decodes percent escapes, and `+` as a space where `plus` says so.
-pub fn decode(text: &str, plus: bool) -> Cow<'_, str> {
+pub(crate) fn decode(text: &str, plus: bool) -> Cow<'_, str> {
     if !text.bytes().any(|byte| byte == b'%' || (plus && byte == b'+')) {
         return Cow::Borrowed(text);
     }

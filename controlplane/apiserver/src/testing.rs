@@ -68,3 +68,19 @@ pub async fn listen(server: Arc<ApiServer>) -> Listening {
     tokio::spawn(Arc::clone(&server).serve(listener, stop.clone()));
     Listening { server, address, stop }
 }
+
+/// A certificate signing request as it stands in `spec.request`: base64 of PEM.
+///
+/// # Panics
+/// If it cannot be made.
+pub fn certificate_request(name: &str, group: &str) -> String {
+    use base64::{Engine as _, prelude::BASE64_STANDARD};
+    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+    let mut params = CertificateParams::default();
+    let mut subject = DistinguishedName::new();
+    subject.push(DnType::CommonName, name);
+    subject.push(DnType::OrganizationName, group);
+    params.distinguished_name = subject;
+    let key = KeyPair::generate().expect("a key");
+    BASE64_STANDARD.encode(params.serialize_request(&key).expect("a request").pem().expect("its PEM"))
+}

@@ -1,3 +1,11 @@
-//! Component tests: a whole server in memory, called through `kube::Client` as its real clients do.
+//! Component tests: a whole server in memory, called through `kube::Client` as its real clients do, and over TLS.
 
+mod bad_input;
 mod crud;
+mod deletion;
+mod lists;
+mod raw;
+mod services;
+mod subresources;
+mod tls;
+mod watches;

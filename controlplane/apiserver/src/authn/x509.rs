@@ -19,7 +19,6 @@ pub(crate) fn user(certificate: &CertificateDer<'_>) -> Option<UserInfo> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::pki::{Pki, ServerNames};
 
     #[test]

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     registry::{
         kinds,
-        strategy::{ResourceInfo, Scope, Strategy, Subresource},
+        strategy::{ResourceInfo, Scope, Strategy},
     },
     watch_cache::{FieldIndexer, ResourceCache, ResourceConfig, WatchCache, WatchCacheError, WatchCacheLimits},
 };
@@ -32,10 +32,6 @@ pub(crate) struct Resource {
 impl Resource {
     pub(crate) fn is_namespaced(&self) -> bool {
         self.info.scope == Scope::Namespaced
-    }
-
-    pub(crate) fn has(&self, subresource: Subresource) -> bool {
-        self.info.subresources.contains(&subresource)
     }
 
     /// Whether this is the core group's resource of that name.

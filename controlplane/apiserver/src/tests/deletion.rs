@@ -1,0 +1,114 @@
+use serde_json::json;
+
+use super::raw::{CONFIG_MAPS, PODS, admin, config_map, pod};
+
+#[tokio::test]
+async fn deleted_object_answers_with_a_status() {
+    let raw = admin().await;
+    let (_, made) = raw.post(CONFIG_MAPS, config_map("x")).await;
+    let (code, answer) = raw.delete(&format!("{CONFIG_MAPS}/x"), json!({})).await;
+    assert_eq!(code, 200);
+    assert_eq!((&answer["kind"], &answer["status"]), (&json!("Status"), &json!("Success")));
+    assert_eq!(answer["details"]["uid"], made["metadata"]["uid"]);
+}
+
+#[tokio::test]
+async fn finalizers_hold_until_the_last_is_gone() {
+    let raw = admin().await;
+    let mut object = config_map("x");
+    object["metadata"]["finalizers"] = json!(["example.com/a", "example.com/b"]);
+    raw.post(CONFIG_MAPS, object).await;
+    let path = format!("{CONFIG_MAPS}/x");
+    let (code, waiting) = raw.delete(&path, json!({})).await;
+    assert_eq!(code, 200);
+    assert!(waiting["metadata"]["deletionTimestamp"].is_string(), "{waiting}");
+    let more = json!({"metadata": {"finalizers": ["example.com/a", "example.com/b", "example.com/c"]}});
+    let (code, refused) = raw.merge(&path, more).await;
+    assert_eq!(code, 422, "{refused}");
+    assert_eq!(raw.merge(&path, json!({"metadata": {"finalizers": ["example.com/b"]}})).await.0, 200);
+    assert_eq!(raw.get(&path).await.0, 200);
+    assert_eq!(raw.merge(&path, json!({"metadata": {"finalizers": null}})).await.0, 200);
+    assert_eq!(raw.get(&path).await.0, 404);
+}
+
+#[tokio::test]
+async fn preconditions_guard_a_deletion() {
+    let raw = admin().await;
+    let (_, made) = raw.post(CONFIG_MAPS, config_map("x")).await;
+    let path = format!("{CONFIG_MAPS}/x");
+    assert_eq!(raw.delete(&path, json!({"preconditions": {"uid": "other"}})).await.0, 409);
+    assert_eq!(raw.delete(&path, json!({"preconditions": {"resourceVersion": "1"}})).await.0, 409);
+    let right = json!({"preconditions": {"uid": made["metadata"]["uid"], "resourceVersion": made["metadata"]["resourceVersion"]}});
+    assert_eq!(raw.delete(&path, right).await.0, 200);
+}
+
+#[tokio::test]
+async fn propagation_becomes_finalizers() {
+    let raw = admin().await;
+    for (policy, expect) in [("Foreground", "foregroundDeletion"), ("Orphan", "orphan")] {
+        raw.post(CONFIG_MAPS, config_map("x")).await;
+        let path = format!("{CONFIG_MAPS}/x");
+        let (code, waiting) = raw.delete(&path, json!({"propagationPolicy": policy})).await;
+        assert_eq!((code, &waiting["metadata"]["finalizers"]), (200, &json!([expect])));
+        raw.merge(&path, json!({"metadata": {"finalizers": null}})).await;
+        assert_eq!(raw.get(&path).await.0, 404);
+    }
+    raw.post(CONFIG_MAPS, config_map("x")).await;
+    raw.delete(&format!("{CONFIG_MAPS}/x"), json!({"propagationPolicy": "Background"})).await;
+    assert_eq!(raw.get(&format!("{CONFIG_MAPS}/x")).await.0, 404);
+}
+
+#[tokio::test]
+async fn bound_pod_goes_with_grace() {
+    let raw = admin().await;
+    let mut object = pod("x");
+    object["spec"]["nodeName"] = "n1".into();
+    raw.post(PODS, object).await;
+    let path = format!("{PODS}/x");
+    let (code, waiting) = raw.delete(&path, json!({})).await;
+    assert_eq!(code, 200);
+    assert_eq!(waiting["metadata"]["deletionGracePeriodSeconds"], 30);
+    let first = waiting["metadata"]["deletionTimestamp"].clone();
+    let (_, sooner) = raw.delete(&path, json!({"gracePeriodSeconds": 5})).await;
+    assert_eq!(sooner["metadata"]["deletionGracePeriodSeconds"], 5);
+    assert!(sooner["metadata"]["deletionTimestamp"].as_str() < first.as_str());
+    let (_, later) = raw.delete(&path, json!({"gracePeriodSeconds": 60})).await;
+    assert_eq!(later, sooner);
+    let (code, gone) = raw.delete(&path, json!({"gracePeriodSeconds": 0})).await;
+    assert_eq!((code, &gone["kind"]), (200, &json!("Pod")));
+    assert_eq!(raw.get(&path).await.0, 404);
+}
+
+#[tokio::test]
+async fn unscheduled_pod_goes_at_once() {
+    let raw = admin().await;
+    raw.post(PODS, pod("x")).await;
+    assert_eq!(raw.delete(&format!("{PODS}/x"), json!({})).await.0, 200);
+    assert_eq!(raw.get(&format!("{PODS}/x")).await.0, 404);
+}
+
+#[tokio::test]
+async fn collection_is_deleted_by_selector() {
+    let raw = admin().await;
+    for name in ["a", "b", "c"] {
+        let mut object = config_map(name);
+        object["metadata"]["labels"] = json!({"gone": (name != "b").to_string()});
+        raw.post(CONFIG_MAPS, object).await;
+    }
+    let (code, answer) = raw.delete(&format!("{CONFIG_MAPS}?labelSelector=gone%3Dtrue"), json!({})).await;
+    assert_eq!((code, answer["items"].as_array().map(Vec::len)), (200, Some(2)));
+    let (_, left) = raw.get(CONFIG_MAPS).await;
+    assert_eq!(left["items"].as_array().map(Vec::len), Some(1));
+}
+
+#[tokio::test]
+async fn namespace_goes_when_it_is_finalized() {
+    let raw = admin().await;
+    let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
+    raw.post("/api/v1/namespaces", object).await;
+    let (_, mut waiting) = raw.delete("/api/v1/namespaces/n", json!({})).await;
+    assert_eq!(waiting["spec"]["finalizers"], json!(["kubernetes"]));
+    waiting["spec"]["finalizers"] = json!([]);
+    assert_eq!(raw.put("/api/v1/namespaces/n/finalize", waiting).await.0, 200);
+    assert_eq!(raw.get("/api/v1/namespaces/n").await.0, 404);
+}

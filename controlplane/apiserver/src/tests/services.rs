@@ -1,0 +1,82 @@
+use serde_json::{Value, json};
+
+use super::raw::admin;
+
+const SERVICES: &str = "/api/v1/namespaces/default/services";
+
+fn service(name: &str, spec: Value) -> Value {
+    let mut object = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec});
+    if object["spec"]["ports"].is_null() {
+        object["spec"]["ports"] = json!([{"port": 80}]);
+    }
+    object
+}
+
+#[tokio::test]
+async fn every_service_gets_an_address_of_its_own() {
+    let raw = admin().await;
+    let mut seen = std::collections::HashSet::new();
+    for index in 0..20 {
+        let (code, made) = raw.post(SERVICES, service(&format!("s{index}"), json!({}))).await;
+        assert_eq!(code, 201, "{made}");
+        let spec = &made["spec"];
+        assert_eq!(spec["clusterIPs"], json!([spec["clusterIP"]]));
+        assert_eq!((&spec["ipFamilies"], &spec["ipFamilyPolicy"]), (&json!(["IPv4"]), &json!("SingleStack")));
+        assert!(spec["clusterIP"].as_str().unwrap().starts_with("10.96."));
+        assert!(seen.insert(spec["clusterIP"].as_str().unwrap().to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn chosen_address_is_honoured_once() {
+    let raw = admin().await;
+    let wanted = json!({"clusterIP": "10.96.0.77"});
+    let (code, made) = raw.post(SERVICES, service("a", wanted.clone())).await;
+    assert_eq!((code, &made["spec"]["clusterIP"]), (201, &json!("10.96.0.77")));
+    let (code, taken) = raw.post(SERVICES, service("b", wanted.clone())).await;
+    assert_eq!(code, 422);
+    assert!(taken["message"].as_str().unwrap().contains("provided IP is already allocated"), "{taken}");
+    let (code, outside) = raw.post(SERVICES, service("b", json!({"clusterIP": "192.0.2.1"}))).await;
+    assert_eq!(code, 422);
+    assert!(outside["message"].as_str().unwrap().contains("The range of valid IPs is 10.96.0.0/16"), "{outside}");
+    raw.delete(&format!("{SERVICES}/a"), json!({})).await;
+    assert_eq!(raw.post(SERVICES, service("b", wanted)).await.0, 201);
+}
+
+#[tokio::test]
+async fn node_ports_come_and_go_with_the_type() {
+    let raw = admin().await;
+    let (_, made) = raw.post(SERVICES, service("a", json!({"type": "NodePort"}))).await;
+    let port = made["spec"]["ports"][0]["nodePort"].as_i64().unwrap();
+    assert!((30000..=32767).contains(&port));
+    let fixed = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]});
+    let (code, taken) = raw.post(SERVICES, service("b", fixed.clone())).await;
+    assert_eq!(code, 422);
+    assert!(taken["message"].as_str().unwrap().contains("provided port is already allocated"), "{taken}");
+    let path = format!("{SERVICES}/a");
+    let (code, changed) = raw.merge(&path, json!({"spec": {"type": "ClusterIP"}})).await;
+    assert_eq!(code, 200, "{changed}");
+    assert_eq!(changed["spec"]["clusterIP"], made["spec"]["clusterIP"]);
+    assert_eq!(changed["spec"]["ports"][0]["nodePort"], Value::Null, "{changed}");
+    assert_eq!(raw.post(SERVICES, service("b", fixed)).await.0, 201);
+}
+
+#[tokio::test]
+async fn headless_and_external_services_have_no_address() {
+    let raw = admin().await;
+    let (code, headless) = raw.post(SERVICES, service("a", json!({"clusterIP": "None", "selector": {"a": "b"}}))).await;
+    assert_eq!((code, &headless["spec"]["clusterIP"], &headless["spec"]["clusterIPs"]), (201, &json!("None"), &json!(["None"])));
+    let external = json!({"type": "ExternalName", "externalName": "example.com"});
+    let (code, external) = raw.post(SERVICES, service("b", external)).await;
+    assert_eq!(code, 201);
+    assert_eq!(external["spec"]["clusterIP"], Value::Null, "{external}");
+}
+
+#[tokio::test]
+async fn refused_service_keeps_nothing() {
+    let raw = admin().await;
+    let wanted = json!({"clusterIP": "10.96.0.78"});
+    raw.post(SERVICES, service("taken", json!({}))).await;
+    assert_eq!(raw.post(SERVICES, service("taken", wanted.clone())).await.0, 409);
+    assert_eq!(raw.post(SERVICES, service("free", wanted)).await.0, 201);
+}

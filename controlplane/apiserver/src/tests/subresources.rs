@@ -1,0 +1,127 @@
+use serde_json::{Value, json};
+
+use super::raw::{PODS, Raw, admin, pod};
+use crate::{testing, user::UserInfo};
+
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+
+fn deployment() -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
+        "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "d"}}, "template": {
+            "metadata": {"labels": {"app": "d"}}, "spec": {"containers": [{"name": "c", "image": "nginx"}]},
+        }},
+    })
+}
+
+#[tokio::test]
+async fn pod_is_bound_once() {
+    let raw = admin().await;
+    raw.post(PODS, pod("x")).await;
+    let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "x"},
+        "target": {"kind": "Node", "name": "n1"}});
+    let (code, answer) = raw.post(&format!("{PODS}/x/binding"), binding.clone()).await;
+    assert_eq!((code, &answer["status"]), (201, &json!("Success")), "{answer}");
+    let (_, bound) = raw.get(&format!("{PODS}/x")).await;
+    assert_eq!(bound["spec"]["nodeName"], "n1");
+    assert_eq!(bound["status"]["conditions"][0]["type"], "PodScheduled");
+    let (code, again) = raw.post(&format!("{PODS}/x/binding"), binding).await;
+    assert_eq!(code, 409);
+    assert!(again["message"].as_str().unwrap().contains("pod x is already assigned to node \"n1\""), "{again}");
+}
+
+#[tokio::test]
+async fn scale_changes_replicas_alone() {
+    let raw = admin().await;
+    raw.post(DEPLOYMENTS, deployment()).await;
+    let path = format!("{DEPLOYMENTS}/d/scale");
+    let (code, scale) = raw.get(&path).await;
+    assert_eq!((code, &scale["kind"], &scale["spec"]["replicas"]), (200, &json!("Scale"), &json!(2)));
+    assert_eq!(scale["status"]["selector"], "app=d");
+    let (code, patched) = raw.merge(&path, json!({"spec": {"replicas": 5}})).await;
+    assert_eq!((code, &patched["spec"]["replicas"]), (200, &json!(5)), "{patched}");
+    let (code, stale) = raw.put(&path, scale).await;
+    assert_eq!(code, 409, "{stale}");
+    let (code, negative) = raw.merge(&path, json!({"spec": {"replicas": -1}})).await;
+    assert_eq!(code, 422, "{negative}");
+    let (_, object) = raw.get(&format!("{DEPLOYMENTS}/d")).await;
+    assert_eq!((&object["spec"]["replicas"], &object["metadata"]["generation"]), (&json!(5), &json!(2)));
+}
+
+#[tokio::test]
+async fn eviction_deletes() {
+    let raw = admin().await;
+    raw.post(PODS, pod("x")).await;
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "x"}});
+    let (code, answer) = raw.post(&format!("{PODS}/x/eviction"), eviction).await;
+    assert_eq!(code, 201, "{answer}");
+    assert_eq!(raw.get(&format!("{PODS}/x")).await.0, 404);
+}
+
+#[tokio::test]
+async fn token_lives_as_long_as_its_account() {
+    let listening = testing::listen(testing::server().await).await;
+    let admin = Raw::of(&listening.server, UserInfo::component("test"));
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    admin.post(accounts, json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}})).await;
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}});
+    let (code, answer) = admin.post(&format!("{accounts}/robot/token"), request.clone()).await;
+    assert_eq!(code, 201, "{answer}");
+    let mut headers = http::HeaderMap::new();
+    let bearer = format!("Bearer {}", answer["status"]["token"].as_str().unwrap());
+    headers.insert("authorization", bearer.parse().unwrap());
+    let user = crate::authn::authenticate(&listening.server, None, &headers).await.unwrap();
+    assert_eq!(user.name, "system:serviceaccount:default:robot");
+    assert!(user.is_in("system:serviceaccounts:default"));
+    let elsewhere = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": ["vault"]}});
+    let (_, other) = admin.post(&format!("{accounts}/robot/token"), elsewhere).await;
+    let bearer = format!("Bearer {}", other["status"]["token"].as_str().unwrap());
+    headers.insert("authorization", bearer.parse().unwrap());
+    assert!(crate::authn::authenticate(&listening.server, None, &headers).await.is_err(), "another audience");
+    let (_, last) = admin.post(&format!("{accounts}/robot/token"), request).await;
+    admin.delete(&format!("{accounts}/robot"), json!({})).await;
+    let bearer = format!("Bearer {}", last["status"]["token"].as_str().unwrap());
+    headers.insert("authorization", bearer.parse().unwrap());
+    assert!(crate::authn::authenticate(&listening.server, None, &headers).await.is_err(), "deleted account");
+}
+
+#[tokio::test]
+async fn certificate_request_says_who_made_it() {
+    let server = testing::server().await;
+    let joining = Raw::of(&server, UserInfo::new("system:bootstrap:abcdef", &["system:bootstrappers"]));
+    let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let pki = &server.config.pki;
+    let csr = testing::certificate_request("system:node:n1", "system:nodes");
+    let request = json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+        "metadata": {"name": "n1"}, "spec": {"request": csr, "username": "forged",
+        "signerName": "kubernetes.io/kube-apiserver-client-kubelet", "usages": ["digital signature", "client auth"]}});
+    let (code, made) = joining.post(path, request).await;
+    assert_eq!(code, 201, "{made}");
+    assert_eq!(made["spec"]["username"], "system:bootstrap:abcdef");
+    assert_eq!(joining.get(path).await.0, 403, "may not list");
+    assert!(pki.ca_hash().unwrap().len() == 64);
+    let admin = Raw::of(&server, UserInfo::component("test"));
+    let mut approved = made.clone();
+    approved["status"] = json!({"certificate": "Zm9yZ2Vk", "conditions": [{"type": "Approved", "status": "True", "reason": "Test"}]});
+    let (code, answer) = admin.put(&format!("{path}/n1/approval"), approved).await;
+    assert_eq!(code, 200, "{answer}");
+    assert_eq!(answer["status"]["conditions"][0]["type"], "Approved");
+    assert!(answer["status"]["certificate"].is_null(), "{answer}");
+}
+
+#[tokio::test]
+async fn logs_and_exec_say_what_is_missing() {
+    let raw = admin().await;
+    let mut two = pod("two");
+    two["spec"]["containers"] = json!([{"name": "a", "image": "i"}, {"name": "b", "image": "i"}]);
+    raw.post(PODS, two).await;
+    raw.post(PODS, pod("one")).await;
+    let (code, answer) = raw.get(&format!("{PODS}/two/log")).await;
+    assert_eq!(code, 400);
+    assert_eq!(answer["message"], "a container name must be specified for pod two, choose one of: [a b]");
+    let (code, answer) = raw.get(&format!("{PODS}/one/log?tailLines=-1")).await;
+    assert_eq!(code, 422, "{answer}");
+    assert_eq!(raw.get(&format!("{PODS}/one/log")).await.0, 204);
+    let (code, answer) = raw.get(&format!("{PODS}/one/exec?command=ls&stdout=true")).await;
+    assert_eq!((code, &answer["message"]), (400, &json!("pod one does not have a host assigned")));
+}
