@@ -134,7 +134,10 @@ impl AgentConfig {
         if let Some(why) = coracle_api::name::dns_subdomain_error(&self.node_name) {
             return bad("--node-name", self.node_name.clone(), why);
         }
-        if self.node_ip.is_unspecified() || self.node_ip.is_multicast() || self.node_ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
+        if self.node_ip.is_unspecified()
+            || self.node_ip.is_multicast()
+            || self.node_ip == IpAddr::V4(Ipv4Addr::BROADCAST)
+        {
             return bad("--node-ip", self.node_ip.to_string(), "must be an address of this node".to_owned());
         }
         for (field, path) in [("--data-dir", &self.data_dir), ("--run-dir", &self.run_dir)] {

@@ -55,11 +55,20 @@ pub(crate) enum ContainerConfigError {
 pub(crate) fn sandbox(ctx: &NodeContext, pod: &Pod, attempt: u32) -> SandboxConfig {
     let spec = pod.spec_or_default();
     let security = spec.security_context.as_ref();
-    let sysctls = security.and_then(|s| s.sysctls.as_ref()).into_iter().flatten().map(|s| (s.name.clone(), s.value.clone())).collect();
+    let sysctls = security
+        .and_then(|s| s.sysctls.as_ref())
+        .into_iter()
+        .flatten()
+        .map(|s| (s.name.clone(), s.value.clone()))
+        .collect();
     SandboxConfig {
         pod: pod.reference(),
         attempt,
-        hostname: if pod.host_network() { ctx.config.node_name.clone() } else { pod_files::hostname(pod, &ctx.config.cluster_domain).0 },
+        hostname: if pod.host_network() {
+            ctx.config.node_name.clone()
+        } else {
+            pod_files::hostname(pod, &ctx.config.cluster_domain).0
+        },
         host_network: pod.host_network(),
         host_pid: spec.host_pid.unwrap_or(false),
         host_ipc: spec.host_ipc.unwrap_or(false),
@@ -102,7 +111,10 @@ pub(crate) struct ContainerInput<'a> {
 }
 
 /// What a container is to be. Fetches what its environment refers to, prepares its files.
-pub(crate) async fn container(ctx: &NodeContext, input: &ContainerInput<'_>) -> Result<ContainerConfig, ContainerConfigError> {
+pub(crate) async fn container(
+    ctx: &NodeContext,
+    input: &ContainerInput<'_>,
+) -> Result<ContainerConfig, ContainerConfigError> {
     let (pod, container) = (input.pod, input.container);
     let env = environment(ctx, input).await?;
     let lookup: HashMap<&str, &str> = env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
@@ -136,25 +148,39 @@ pub(crate) async fn container(ctx: &NodeContext, input: &ContainerInput<'_>) -> 
     })
 }
 
-async fn environment(ctx: &NodeContext, input: &ContainerInput<'_>) -> Result<Vec<(String, String)>, ContainerConfigError> {
+async fn environment(
+    ctx: &NodeContext,
+    input: &ContainerInput<'_>,
+) -> Result<Vec<(String, String)>, ContainerConfigError> {
     let (pod, container) = (input.pod, input.container);
     let namespace = pod.namespace();
     let (map_names, secret_names) = env::references(container);
-    let maps = futures::future::try_join_all(map_names.iter().map(|name| ctx.objects.config_map(namespace, name, FRESH)));
-    let secrets = futures::future::try_join_all(secret_names.iter().map(|name| ctx.objects.secret(namespace, name, FRESH)));
+    let maps =
+        futures::future::try_join_all(map_names.iter().map(|name| ctx.objects.config_map(namespace, name, FRESH)));
+    let secrets =
+        futures::future::try_join_all(secret_names.iter().map(|name| ctx.objects.secret(namespace, name, FRESH)));
     let (maps, secrets, ()) = tokio::try_join!(maps, secrets, async {
         ctx.services.wait_synced(SERVICES_LIMIT).await;
         Ok(())
     })?;
     let by_name = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect::<Vec<_>>();
     let config_maps = by_name(map_names).into_iter().zip(maps).filter_map(|(name, map)| Some((name, map?))).collect();
-    let secrets = by_name(secret_names).into_iter().zip(secrets).filter_map(|(name, secret)| Some((name, secret?))).collect();
-    let fields = fields::FieldInput { pod, node_ip: ctx.config.node_ip, pod_ips: input.pod_ips, allocatable: ctx.allocatable };
+    let secrets =
+        by_name(secret_names).into_iter().zip(secrets).filter_map(|(name, secret)| Some((name, secret?))).collect();
+    let fields =
+        fields::FieldInput { pod, node_ip: ctx.config.node_ip, pod_ips: input.pod_ips, allocatable: ctx.allocatable };
     let services = ctx.services.of_namespace(namespace);
-    Ok(env::make(container, &env::EnvInput { pod, fields: &fields, config_maps: &config_maps, secrets: &secrets, services: &services })?)
+    Ok(env::make(
+        container,
+        &env::EnvInput { pod, fields: &fields, config_maps: &config_maps, secrets: &secrets, services: &services },
+    )?)
 }
 
-async fn volume_mounts(ctx: &NodeContext, input: &ContainerInput<'_>, env: &HashMap<&str, &str>) -> Result<Vec<Mount>, ContainerConfigError> {
+async fn volume_mounts(
+    ctx: &NodeContext,
+    input: &ContainerInput<'_>,
+    env: &HashMap<&str, &str>,
+) -> Result<Vec<Mount>, ContainerConfigError> {
     let mut mounts = Vec::new();
     for (index, mount) in input.container.volume_mounts.iter().flatten().enumerate() {
         let volume = input.volumes.get(&mount.name).ok_or_else(|| ContainerConfigError::NoVolume {
@@ -188,9 +214,13 @@ async fn volume_mounts(ctx: &NodeContext, input: &ContainerInput<'_>, env: &Hash
 
 /// What a container may not write to: volumes whose content the node keeps current, and what says so.
 fn is_readonly(pod: &Pod, mount: &VolumeMount) -> bool {
-    let kept = pod.spec_or_default().volumes.iter().flatten().find(|volume| volume.name == mount.name).is_some_and(|volume| {
-        volume.config_map.is_some() || volume.secret.is_some() || volume.projected.is_some() || volume.downward_api.is_some()
-    });
+    let kept =
+        pod.spec_or_default().volumes.iter().flatten().find(|volume| volume.name == mount.name).is_some_and(|volume| {
+            volume.config_map.is_some()
+                || volume.secret.is_some()
+                || volume.projected.is_some()
+                || volume.downward_api.is_some()
+        });
     kept || mount.read_only.unwrap_or(false)
 }
 
@@ -199,19 +229,32 @@ fn absolute(path: &str) -> String {
 }
 
 /// Hosts, resolver, host name and the termination message file.
-async fn own_mounts(ctx: &NodeContext, input: &ContainerInput<'_>, taken: &[Mount]) -> Result<Vec<Mount>, ContainerConfigError> {
+async fn own_mounts(
+    ctx: &NodeContext,
+    input: &ContainerInput<'_>,
+    taken: &[Mount],
+) -> Result<Vec<Mount>, ContainerConfigError> {
     let (pod, container) = (input.pod, input.container);
     let dir = ctx.volumes.pod_dir(&pod.uid());
     let (domain, dns) = (ctx.config.cluster_domain.clone(), ctx.config.cluster_dns.clone());
     let (pod, ips) = (pod.clone(), input.pod_ips.to_vec());
-    let message_path = container.termination_message_path.clone().filter(|path| !path.is_empty()).unwrap_or_else(|| "/dev/termination-log".to_owned());
+    let message_path = container
+        .termination_message_path
+        .clone()
+        .filter(|path| !path.is_empty())
+        .unwrap_or_else(|| "/dev/termination-log".to_owned());
     let message_file = message_file(&dir, &container.name, input.attempt);
     let readonly = container.security_context.as_ref().and_then(|s| s.read_only_root_filesystem).unwrap_or(false);
     let hostname_file = dir.join("hostname");
     let hostname = if pod.host_network() { ctx.config.node_name.clone() } else { pod_files::hostname(&pod, &domain).0 };
     let files = tokio::task::spawn_blocking(move || {
         let node_file = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let hosts = pod_files::hosts(&pod, &ips, &domain, &if pod.host_network() { node_file("/etc/hosts") } else { String::new() });
+        let hosts = pod_files::hosts(
+            &pod,
+            &ips,
+            &domain,
+            &if pod.host_network() { node_file("/etc/hosts") } else { String::new() },
+        );
         write_if_changed(&dir.join("etc-hosts"), &hosts, 0o644)?;
         let resolver = pod_files::resolv_conf(&pod, &dns, &domain, &node_file("/etc/resolv.conf"));
         write_if_changed(&dir.join("resolv.conf"), &resolver, 0o644)?;
@@ -228,7 +271,12 @@ async fn own_mounts(ctx: &NodeContext, input: &ContainerInput<'_>, taken: &[Moun
     .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
     let wanted = files?.into_iter().filter(|(path, _, _)| !taken.iter().any(|mount| mount.container_path == *path));
     Ok(wanted
-        .map(|(container_path, host_path, readonly)| Mount { container_path, host_path, readonly, propagation: MountPropagation::Private })
+        .map(|(container_path, host_path, readonly)| Mount {
+            container_path,
+            host_path,
+            readonly,
+            propagation: MountPropagation::Private,
+        })
         .collect())
 }
 
@@ -273,7 +321,8 @@ fn parse_docker_config(json: &[u8]) -> Vec<crate::runtime::RegistryAuth> {
     use base64::Engine as _;
     let Ok(config) = serde_json::from_slice::<serde_json::Value>(json) else { return Vec::new() };
     let Some(auths) = config.get("auths").and_then(serde_json::Value::as_object) else { return Vec::new() };
-    let text = |entry: &serde_json::Value, key: &str| entry.get(key).and_then(serde_json::Value::as_str).map(str::to_owned);
+    let text =
+        |entry: &serde_json::Value, key: &str| entry.get(key).and_then(serde_json::Value::as_str).map(str::to_owned);
     auths
         .iter()
         .filter_map(|(registry, entry)| {
@@ -282,7 +331,8 @@ fn parse_docker_config(json: &[u8]) -> Vec<crate::runtime::RegistryAuth> {
                 .and_then(|bytes| String::from_utf8(bytes).ok())
                 .and_then(|pair| pair.split_once(':').map(|(user, password)| (user.to_owned(), password.to_owned())));
             let (username, password) = text(entry, "username").zip(text(entry, "password")).or(decoded)?;
-            let registry = registry.trim_start_matches("https://").trim_start_matches("http://").split('/').next()?.to_owned();
+            let registry =
+                registry.trim_start_matches("https://").trim_start_matches("http://").split('/').next()?.to_owned();
             Some(crate::runtime::RegistryAuth { registry, username, password })
         })
         .collect()
@@ -296,7 +346,8 @@ mod tests {
     fn docker_config_gives_credentials() {
         // "dTpw" is `u:p`.
         let json = br#"{"auths": {"https://r.example/v1/": {"auth": "dTpw"}, "s.example:5000": {"username": "a", "password": "b"}, "t": {}}}"#;
-        let got: Vec<_> = parse_docker_config(json).into_iter().map(|auth| (auth.registry, auth.username, auth.password)).collect();
+        let got: Vec<_> =
+            parse_docker_config(json).into_iter().map(|auth| (auth.registry, auth.username, auth.password)).collect();
         let expect = |r: &str, u: &str, p: &str| (r.to_owned(), u.to_owned(), p.to_owned());
         assert_eq!(got, [expect("r.example", "u", "p"), expect("s.example:5000", "a", "b")]);
     }

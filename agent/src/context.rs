@@ -7,10 +7,7 @@ use crate::{
     container_config::fields::Allocatable,
     events::EventRecorder,
     objects::Objects,
-    runtime::{
-        ImageService, RuntimeService,
-        types::PodRef,
-    },
+    runtime::{ImageService, RuntimeService, types::PodRef},
     service_index::ServiceIndex,
     status_manager::StatusManager,
     volume::VolumeManager,

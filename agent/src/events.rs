@@ -61,11 +61,21 @@ impl EventRecorder {
     /// A recorder and the writer that must be run for it.
     pub(crate) fn new(client: kube::Client, node_name: &str) -> (Self, EventWriter) {
         let (queue, records) = mpsc::channel(QUEUE);
-        (Self { queue }, EventWriter { client, node_name: node_name.into(), records, seen: HashMap::new(), buckets: HashMap::new() })
+        (
+            Self { queue },
+            EventWriter { client, node_name: node_name.into(), records, seen: HashMap::new(), buckets: HashMap::new() },
+        )
     }
 
     /// About a pod, or one of its containers.
-    pub(crate) fn pod(&self, pod: &Pod, container: Option<&str>, severity: Severity, reason: &'static str, message: impl Into<String>) {
+    pub(crate) fn pod(
+        &self,
+        pod: &Pod,
+        container: Option<&str>,
+        severity: Severity,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) {
         let field_path = container.map(|name| {
             let init = pod.init_containers().iter().any(|c| c.name == name);
             format!("spec.{}{{{name}}}", if init { "initContainers" } else { "containers" })
@@ -190,7 +200,8 @@ impl EventWriter {
         if self.buckets.len() >= MAX_REMEMBERED {
             self.buckets.retain(|_, bucket| bucket.at.elapsed() < REMEMBER);
         }
-        let bucket = self.buckets.entry(record.object.uid.clone()).or_insert(Bucket { tokens: BURST, at: Instant::now() });
+        let bucket =
+            self.buckets.entry(record.object.uid.clone()).or_insert(Bucket { tokens: BURST, at: Instant::now() });
         bucket.tokens = (bucket.tokens + bucket.at.elapsed().as_secs_f64() * REFILL_PER_SEC).min(BURST);
         bucket.at = Instant::now();
         if bucket.tokens < 1.0 {

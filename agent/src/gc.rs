@@ -42,7 +42,10 @@ struct LastUse {
     last_used: Option<Instant>,
 }
 
-async fn collect_images(ctx: &NodeContext, used: &mut HashMap<String, LastUse>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+async fn collect_images(
+    ctx: &NodeContext,
+    used: &mut HashMap<String, LastUse>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let images = ctx.images.list_images().await?;
     let containers = ctx.runtime.list_containers().await?;
     let now = Instant::now();
@@ -60,8 +63,12 @@ async fn collect_images(ctx: &NodeContext, used: &mut HashMap<String, LastUse>) 
         return Ok(());
     }
     let in_use = |image: &Image| containers.iter().any(|container| container.image_id == image.id);
-    let mut candidates: Vec<&Image> =
-        images.iter().filter(|image| !in_use(image) && used.get(&image.id).is_some_and(|entry| entry.first_seen.elapsed() >= MIN_AGE)).collect();
+    let mut candidates: Vec<&Image> = images
+        .iter()
+        .filter(|image| {
+            !in_use(image) && used.get(&image.id).is_some_and(|entry| entry.first_seen.elapsed() >= MIN_AGE)
+        })
+        .collect();
     candidates.sort_by_key(|image| used.get(&image.id).map(|entry| (entry.last_used, entry.first_seen)));
     let mut freed = 0;
     for image in candidates {

@@ -13,7 +13,11 @@ mod csr;
 mod token;
 mod trust;
 
-use std::{path::{Path, PathBuf}, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use rustls_pki_types::CertificateDer;
 use tokio::time::Instant;
@@ -51,13 +55,17 @@ pub enum JoinError {
     #[error("--token: {0}")]
     Token(#[from] TokenError),
     /// The server is not the one that the token is for.
-    #[error("the server at {server} does not present the CA that the token names: wrong server, or a token of another cluster")]
+    #[error(
+        "the server at {server} does not present the CA that the token names: wrong server, or a token of another cluster"
+    )]
     WrongCa {
         /// As given.
         server: String,
     },
     /// The server does not accept the token.
-    #[error("the server at {server} refuses the token: it may have expired; make a new one with `coracle token create`")]
+    #[error(
+        "the server at {server} refuses the token: it may have expired; make a new one with `coracle token create`"
+    )]
     Refused {
         /// As given.
         server: String,
@@ -115,7 +123,12 @@ pub(crate) struct Joined {
 }
 
 /// Uses the stored identity, or gets one with the token.
-pub(crate) async fn join(config: &AgentConfig, server: &str, token: &str, shutdown: &CancellationToken) -> Result<Joined, JoinError> {
+pub(crate) async fn join(
+    config: &AgentConfig,
+    server: &str,
+    token: &str,
+    shutdown: &CancellationToken,
+) -> Result<Joined, JoinError> {
     let uri: http::Uri = server
         .parse()
         .ok()
@@ -127,7 +140,11 @@ pub(crate) async fn join(config: &AgentConfig, server: &str, token: &str, shutdo
     let stored = credentials::load(&pki, CLIENT)?;
     if let (Some(stored), Some(ca)) = (stored, load_ca(&pki)?) {
         if stored.common_name() != Some(user.as_str()) {
-            return Err(JoinError::OtherNode { pki, found: stored.common_name().unwrap_or_default().to_owned(), wanted: user });
+            return Err(JoinError::OtherNode {
+                pki,
+                found: stored.common_name().unwrap_or_default().to_owned(),
+                wanted: user,
+            });
         }
         if stored.is_valid() {
             let identity = Arc::new(Identity::new(stored));
@@ -164,7 +181,12 @@ pub(crate) fn node_user(node_name: &str) -> String {
 }
 
 /// The CA's certificate, with the patience that a server needs that starts at the same time.
-async fn reach(server: &str, uri: &http::Uri, token: &token::Token, shutdown: &CancellationToken) -> Result<CertificateDer<'static>, JoinError> {
+async fn reach(
+    server: &str,
+    uri: &http::Uri,
+    token: &token::Token,
+    shutdown: &CancellationToken,
+) -> Result<CertificateDer<'static>, JoinError> {
     let end = Instant::now() + JOIN_LIMIT;
     let mut told = false;
     loop {

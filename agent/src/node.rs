@@ -11,7 +11,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use ipnet::IpNet;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use kube::{
     Api,
     api::{ObjectMeta, Patch, PatchParams, PostParams},
@@ -70,7 +70,7 @@ impl NodeManager {
         let config = watcher::Config::default().fields(&format!("metadata.name={}", self.config.node_name));
         let stream = watcher(self.api(), config).default_backoff();
         let mut stream = std::pin::pin!(stream);
-        let mut written = Written { at: None, ready: false };
+        let mut written = Written::default();
         let mut cidr: Option<IpNet> = None;
         let mut next = Instant::now();
         let mut seen = false;
@@ -117,7 +117,9 @@ impl NodeManager {
             metadata: ObjectMeta {
                 name: Some(self.config.node_name.clone()),
                 labels: Some(status::labels(&self.config)),
-                annotations: Some([("volumes.kubernetes.io/controller-managed-attach-detach".to_owned(), "true".to_owned())].into()),
+                annotations: Some(
+                    [("volumes.kubernetes.io/controller-managed-attach-detach".to_owned(), "true".to_owned())].into(),
+                ),
                 ..ObjectMeta::default()
             },
             status: Some(status),
@@ -132,7 +134,8 @@ impl NodeManager {
             }
             Err(kube::Error::Api(why)) if why.code == 409 => {
                 let labels = serde_json::json!({"metadata": {"labels": status::labels(&self.config)}});
-                let known = self.api().patch(&self.config.node_name, &PatchParams::default(), &Patch::Merge(&labels)).await?;
+                let known =
+                    self.api().patch(&self.config.node_name, &PatchParams::default(), &Patch::Merge(&labels)).await?;
                 *self.view.lock() = Some(Arc::new(known));
                 Ok(())
             }
@@ -165,7 +168,9 @@ impl NodeManager {
         let before = known.status.clone().unwrap_or_default();
         let wanted = status::build(&self.config, &self.facts, &self.image_list().await, &ready, Some(&before));
         let due = written.at.is_none_or(|at| at.elapsed() >= self.config.status_interval);
-        if !due && !status::differs(&before, &wanted) {
+        let changed = written.status.as_ref().is_none_or(|last| status::differs(last, &wanted));
+        // The control plane says Unknown of nodes it has not heard of: that must be corrected at once.
+        if !due && !changed && !status::conditions_differ(&before, &wanted) {
             written.ready = ready.is_ok();
             return;
         }
@@ -179,7 +184,7 @@ impl NodeManager {
                     let message = format!("Node {} status is now: NodeReady", self.config.node_name);
                     self.events.node(&node, Severity::Normal, "NodeReady", message);
                 }
-                *written = Written { at: Some(Instant::now()), ready: ready.is_ok() };
+                *written = Written { at: Some(Instant::now()), ready: ready.is_ok(), status: Some(wanted) };
                 *self.view.lock() = Some(Arc::new(node));
             }
             Ok(Err(error)) => {
@@ -194,7 +199,10 @@ impl NodeManager {
     }
 }
 
+/// The last status written.
+#[derive(Default)]
 struct Written {
     at: Option<Instant>,
     ready: bool,
+    status: Option<NodeStatus>,
 }

@@ -3,12 +3,7 @@
 //! Concurrent requests for one object are one request. An answer of `None` (the object does not exist) is kept no
 //! longer than any other. Whoever starts a pod asks for a fresh copy; who refreshes volumes is content with an old one.
 
-use std::{
-    collections::HashMap,
-    fmt::Debug,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, fmt::Debug, sync::Arc, time::Duration};
 
 use k8s_openapi::{
     NamespaceResourceScope,
@@ -22,19 +17,14 @@ use tokio::time::Instant;
 const FETCH_LIMIT: Duration = Duration::from_secs(10);
 /// A copy this young is as good as a new one, so pods that start together share their requests.
 pub(crate) const FRESH: Duration = Duration::from_millis(300);
-/// A copy this old must be fetched anew in any case.
-const KEEP: Duration = Duration::from_secs(300);
+/// A copy that nobody asked for in so long is dropped.
+const KEEP: Duration = Duration::from_secs(3600);
 
 /// An object could not be fetched (that it does not exist is no error).
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FetchError {
     #[error("failed to get {kind} {namespace}/{name}: {source}")]
-    Request {
-        kind: &'static str,
-        namespace: String,
-        name: String,
-        source: Box<kube::Error>,
-    },
+    Request { kind: &'static str, namespace: String, name: String, source: Box<kube::Error> },
     #[error("failed to get {kind} {namespace}/{name}: timed out waiting for the API server")]
     Timeout { kind: &'static str, namespace: String, name: String },
 }
@@ -58,16 +48,33 @@ impl Objects {
     }
 
     /// A ConfigMap no older than `max_age`; `None` if there is none.
-    pub(crate) async fn config_map(&self, namespace: &str, name: &str, max_age: Duration) -> Result<Option<Arc<ConfigMap>>, FetchError> {
+    pub(crate) async fn config_map(
+        &self,
+        namespace: &str,
+        name: &str,
+        max_age: Duration,
+    ) -> Result<Option<Arc<ConfigMap>>, FetchError> {
         self.get(&self.config_maps, "configmap", namespace, name, max_age).await
     }
 
     /// A Secret no older than `max_age`; `None` if there is none.
-    pub(crate) async fn secret(&self, namespace: &str, name: &str, max_age: Duration) -> Result<Option<Arc<Secret>>, FetchError> {
+    pub(crate) async fn secret(
+        &self,
+        namespace: &str,
+        name: &str,
+        max_age: Duration,
+    ) -> Result<Option<Arc<Secret>>, FetchError> {
         self.get(&self.secrets, "secret", namespace, name, max_age).await
     }
 
-    async fn get<T>(&self, slots: &Slots<T>, kind: &'static str, namespace: &str, name: &str, max_age: Duration) -> Result<Option<Arc<T>>, FetchError>
+    async fn get<T>(
+        &self,
+        slots: &Slots<T>,
+        kind: &'static str,
+        namespace: &str,
+        name: &str,
+        max_age: Duration,
+    ) -> Result<Option<Arc<T>>, FetchError>
     where
         T: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
     {
@@ -75,7 +82,9 @@ impl Objects {
         let slot = {
             let mut slots = slots.lock();
             // Who holds a slot is fetching it; all others that nobody asked for in a while may go.
-            slots.retain(|_, slot| slot.try_lock().map_or(true, |slot| slot.fetched.as_ref().is_none_or(|(at, _)| at.elapsed() < KEEP)));
+            slots.retain(|_, slot| {
+                slot.try_lock().map_or(true, |slot| slot.fetched.as_ref().is_none_or(|(at, _)| at.elapsed() < KEEP))
+            });
             Arc::clone(slots.entry(key).or_insert_with(|| Arc::new(tokio::sync::Mutex::new(Slot { fetched: None }))))
         };
         let mut slot = slot.lock().await;
@@ -86,8 +95,17 @@ impl Objects {
         let asked = Instant::now();
         let object = match tokio::time::timeout(FETCH_LIMIT, api.get_opt(name)).await {
             Ok(Ok(object)) => object.map(Arc::new),
+            // Without the control plane an old copy is better than none; a refusal is an answer.
+            Ok(Err(kube::Error::Service(_) | kube::Error::HyperError(_))) | Err(_) if slot.fetched.is_some() => {
+                return Ok(slot.fetched.as_ref().and_then(|(_, object)| object.clone()));
+            }
             Ok(Err(source)) => {
-                return Err(FetchError::Request { kind, namespace: namespace.to_owned(), name: name.to_owned(), source: Box::new(source) });
+                return Err(FetchError::Request {
+                    kind,
+                    namespace: namespace.to_owned(),
+                    name: name.to_owned(),
+                    source: Box::new(source),
+                });
             }
             Err(_) => return Err(FetchError::Timeout { kind, namespace: namespace.to_owned(), name: name.to_owned() }),
         };

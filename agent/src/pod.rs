@@ -2,7 +2,10 @@
 //!
 //! The agent works on `k8s_openapi`'s Pod; this module hides where its many optional fields default to what.
 
-use std::{sync::LazyLock, time::{Duration, SystemTime}};
+use std::{
+    sync::LazyLock,
+    time::{Duration, SystemTime},
+};
 
 use k8s_openapi::{
     api::core::v1::{Container, Pod, PodSpec, PodStatus},
@@ -119,14 +122,21 @@ impl PodExt for Pod {
             let resources = container.resources.as_ref();
             for name in ["cpu", "memory"] {
                 let of = |map: Option<&std::collections::BTreeMap<String, _>>| {
-                    map.and_then(|map: &std::collections::BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>| map.get(name).cloned())
-                        .filter(|quantity| crate::quantity::milli(&quantity.0) > 0)
+                    map.and_then(
+                        |map: &std::collections::BTreeMap<
+                            String,
+                            k8s_openapi::apimachinery::pkg::api::resource::Quantity,
+                        >| map.get(name).cloned(),
+                    )
+                    .filter(|quantity| crate::quantity::milli(&quantity.0) > 0)
                 };
                 let limit = of(resources.and_then(|r| r.limits.as_ref()));
                 let request = of(resources.and_then(|r| r.requests.as_ref())).or_else(|| limit.clone());
                 any |= limit.is_some() || request.is_some();
                 guaranteed &= match (&limit, &request) {
-                    (Some(limit), Some(request)) => crate::quantity::milli(&limit.0) == crate::quantity::milli(&request.0),
+                    (Some(limit), Some(request)) => {
+                        crate::quantity::milli(&limit.0) == crate::quantity::milli(&request.0)
+                    }
                     _ => false,
                 };
             }
@@ -201,7 +211,10 @@ mod tests {
     use super::*;
 
     fn pod(spec: serde_json::Value) -> Pod {
-        serde_json::from_value(serde_json::json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": spec})).expect("pod")
+        serde_json::from_value(
+            serde_json::json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": spec}),
+        )
+        .expect("pod")
     }
 
     #[test]
@@ -210,7 +223,10 @@ mod tests {
             (serde_json::json!([{"name": "a"}]), QosClass::BestEffort),
             (serde_json::json!([{"name": "a", "resources": {"requests": {"cpu": "1"}}}]), QosClass::Burstable),
             (serde_json::json!([{"name": "a", "resources": {"limits": {"cpu": "1"}}}]), QosClass::Burstable),
-            (serde_json::json!([{"name": "a", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}]), QosClass::Guaranteed),
+            (
+                serde_json::json!([{"name": "a", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}]),
+                QosClass::Guaranteed,
+            ),
             (
                 serde_json::json!([{"name": "a", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}}]),
                 QosClass::Burstable,
@@ -219,7 +235,10 @@ mod tests {
                 serde_json::json!([{"name": "a", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}, {"name": "b"}]),
                 QosClass::Burstable,
             ),
-            (serde_json::json!([{"name": "a", "resources": {"requests": {"ephemeral-storage": "1Gi"}}}]), QosClass::BestEffort),
+            (
+                serde_json::json!([{"name": "a", "resources": {"requests": {"ephemeral-storage": "1Gi"}}}]),
+                QosClass::BestEffort,
+            ),
         ];
         for (containers, expected) in cases {
             assert_eq!(pod(serde_json::json!({"containers": containers})).qos_class(), expected, "{containers}");

@@ -38,7 +38,10 @@ impl<'a> Observed<'a> {
 
     /// The newest instance within one sandbox.
     fn latest_in(&self, sandbox: &SandboxId, name: &str) -> Option<&'a ContainerStatus> {
-        self.containers.iter().filter(|c| c.name == name && c.sandbox_id == *sandbox).max_by_key(|c| (c.attempt, c.created_at))
+        self.containers
+            .iter()
+            .filter(|c| c.name == name && c.sandbox_id == *sandbox)
+            .max_by_key(|c| (c.attempt, c.created_at))
     }
 
     /// The newest sandbox.
@@ -124,7 +127,8 @@ fn plan_new_sandbox(pod: &Pod, observed: &Observed<'_>, attempt: u32, actions: &
     actions.kill_pod = attempt > 0 || observed.containers.iter().any(is_alive);
     if pod.restart_policy() == RestartPolicy::Never && attempt != 0 && !observed.containers.is_empty() {
         // A pod that must not restart ends with its sandbox.
-        actions.kill_pod = observed.containers.iter().any(is_alive) || observed.sandboxes.iter().any(|s| s.state == SandboxState::Ready);
+        actions.kill_pod = observed.containers.iter().any(is_alive)
+            || observed.sandboxes.iter().any(|s| s.state == SandboxState::Ready);
         return;
     }
     let to_start: Vec<String> = pod
@@ -186,7 +190,12 @@ fn plan_init_containers(pod: &Pod, observed: &Observed<'_>, sandbox: &SandboxSta
 }
 
 /// Whether what follows the sidecar may start.
-fn plan_sidecar(container: &Container, status: Option<&ContainerStatus>, observed: &Observed<'_>, actions: &mut PodActions) -> bool {
+fn plan_sidecar(
+    container: &Container,
+    status: Option<&ContainerStatus>,
+    observed: &Observed<'_>,
+    actions: &mut PodActions,
+) -> bool {
     let Some(status) = status else {
         actions.init_to_start.push(container.name.clone());
         return false;
@@ -223,7 +232,8 @@ fn plan_containers(pod: &Pod, observed: &Observed<'_>, actions: &mut PodActions)
             continue;
         };
         let restart = restarts_on_failure || reason == KillReason::SpecChanged;
-        let message = if restart { format!("Container {message}, will be restarted") } else { format!("Container {message}") };
+        let message =
+            if restart { format!("Container {message}, will be restarted") } else { format!("Container {message}") };
         actions.to_kill.push(kill(running, reason, message));
         if restart {
             actions.to_start.push(container.name.clone());

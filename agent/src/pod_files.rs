@@ -48,7 +48,11 @@ pub(crate) fn hosts(pod: &Pod, ips: &[IpAddr], cluster_domain: &str, of_node: &s
     if !aliases.is_empty() {
         text.push_str("\n# Entries added by HostAliases.\n");
         for alias in aliases {
-            text.push_str(&format!("{}\t{}\n", alias.ip, alias.hostnames.iter().flatten().cloned().collect::<Vec<_>>().join("\t")));
+            text.push_str(&format!(
+                "{}\t{}\n",
+                alias.ip,
+                alias.hostnames.iter().flatten().cloned().collect::<Vec<_>>().join("\t")
+            ));
         }
     }
     text
@@ -128,7 +132,11 @@ fn cluster_first(pod: &Pod, cluster_dns: &[IpAddr], domain: &str, node: Resolver
     }
     let mut searches = vec![format!("{}.svc.{domain}", pod.namespace()), format!("svc.{domain}"), domain.to_owned()];
     append_new(&mut searches, node.searches.iter());
-    Resolver { nameservers: cluster_dns.iter().map(ToString::to_string).collect(), searches, options: vec!["ndots:5".to_owned()] }
+    Resolver {
+        nameservers: cluster_dns.iter().map(ToString::to_string).collect(),
+        searches,
+        options: vec!["ndots:5".to_owned()],
+    }
 }
 
 fn append_new<'a>(list: &mut Vec<String>, more: impl Iterator<Item = &'a String>) {
@@ -144,7 +152,8 @@ mod tests {
     use super::*;
 
     fn pod(spec: serde_json::Value) -> Pod {
-        serde_json::from_value(serde_json::json!({"metadata": {"name": "web-0", "namespace": "ns"}, "spec": spec})).expect("pod")
+        serde_json::from_value(serde_json::json!({"metadata": {"name": "web-0", "namespace": "ns"}, "spec": spec}))
+            .expect("pod")
     }
 
     #[test]
@@ -154,7 +163,10 @@ mod tests {
             (serde_json::json!({"containers": []}), ("web-0", None)),
             (serde_json::json!({"containers": [], "hostname": "h"}), ("h", None)),
             (serde_json::json!({"containers": [], "subdomain": "s"}), ("web-0", Some("s.ns.svc.cluster.local"))),
-            (serde_json::json!({"containers": [], "subdomain": "s", "setHostnameAsFQDN": true}), ("web-0.s.ns.svc.cluster.local", Some("s.ns.svc.cluster.local"))),
+            (
+                serde_json::json!({"containers": [], "subdomain": "s", "setHostnameAsFQDN": true}),
+                ("web-0.s.ns.svc.cluster.local", Some("s.ns.svc.cluster.local")),
+            ),
             (serde_json::json!({"containers": [], "hostname": long}), (&long[..63], None)),
         ];
         for (spec, (name, domain)) in cases {
@@ -164,7 +176,9 @@ mod tests {
 
     #[test]
     fn hosts_name_the_pod_and_its_aliases() {
-        let pod = pod(serde_json::json!({"containers": [], "subdomain": "s", "hostAliases": [{"ip": "192.0.2.7", "hostnames": ["x", "y"]}]}));
+        let pod = pod(
+            serde_json::json!({"containers": [], "subdomain": "s", "hostAliases": [{"ip": "192.0.2.7", "hostnames": ["x", "y"]}]}),
+        );
         let text = hosts(&pod, &["10.0.0.2".parse().expect("address")], "cluster.local", "");
         assert!(text.starts_with("# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n"));
         assert!(text.contains("10.0.0.2\tweb-0.s.ns.svc.cluster.local\tweb-0\n"));
@@ -178,7 +192,10 @@ mod tests {
         let cases = [
             (serde_json::json!({"containers": []}), cluster),
             (serde_json::json!({"containers": [], "dnsPolicy": "ClusterFirst", "hostNetwork": true}), node),
-            (serde_json::json!({"containers": [], "dnsPolicy": "ClusterFirstWithHostNet", "hostNetwork": true}), cluster),
+            (
+                serde_json::json!({"containers": [], "dnsPolicy": "ClusterFirstWithHostNet", "hostNetwork": true}),
+                cluster,
+            ),
             (serde_json::json!({"containers": [], "dnsPolicy": "Default"}), node),
             (
                 serde_json::json!({"containers": [], "dnsPolicy": "None", "dnsConfig": {"nameservers": ["1.1.1.1"], "searches": ["a"], "options": [{"name": "ndots", "value": "2"}, {"name": "edns0"}]}}),

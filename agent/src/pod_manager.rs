@@ -9,10 +9,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::{
-    pod::PodExt,
-    runtime::types::PodUid,
-};
+use crate::{pod::PodExt, runtime::types::PodUid};
 
 /// Desired pods.
 #[derive(Default)]
@@ -40,7 +37,8 @@ impl PodManager {
     /// Takes a whole listing.
     pub(crate) fn replace(&mut self, listing: Vec<Arc<Pod>>) -> Difference {
         let next: HashMap<PodUid, Arc<Pod>> = listing.iter().map(|pod| (pod.uid(), Arc::clone(pod))).collect();
-        let gone = self.pods.iter().filter(|(uid, _)| !next.contains_key(uid)).map(|(_, pod)| Arc::clone(pod)).collect();
+        let gone =
+            self.pods.iter().filter(|(uid, _)| !next.contains_key(uid)).map(|(_, pod)| Arc::clone(pod)).collect();
         self.pods = next;
         Difference { applied: listing, gone }
     }

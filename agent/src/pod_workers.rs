@@ -28,7 +28,7 @@ use crate::{
     context::NodeContext,
     objects::FRESH,
     pod::{PodExt, system_time},
-    pod_actions::{self, Observed},
+    pod_actions::{self, Observed, PodActions},
     pod_status::WaitingReason,
     prober::PodProbes,
     runtime::types::{ContainerId, ContainerStatus, PodUid, SandboxStatus},
@@ -37,7 +37,7 @@ use crate::{
 /// How often an undisturbed pod is looked at: refreshes its volumes.
 const RESYNC: Duration = Duration::from_secs(60);
 /// Pause after a sync that failed, doubled up to [`RETRY_MAX`].
-const RETRY_MIN: Duration = Duration::from_secs(1);
+const RETRY_MIN: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
 /// What is wanted of a worker.
@@ -84,7 +84,8 @@ impl PodWorkers {
         }
         let wake = Arc::new(Notify::new());
         let (sender, receiver) = watch::channel(desired);
-        let worker = PodWorker::new(Arc::clone(&self.ctx), uid.clone(), receiver, Arc::clone(&wake), self.shutdown.clone());
+        let worker =
+            PodWorker::new(Arc::clone(&self.ctx), uid.clone(), receiver, Arc::clone(&wake), self.shutdown.clone());
         let done = self.done.clone();
         self.workers.insert(uid.clone(), Handle { desired: sender, wake });
         self.tasks.spawn(async move {
@@ -162,8 +163,6 @@ struct PodWorker {
 enum Progress {
     /// Nothing to do; look again after this long, if nothing happens.
     Settled(Option<Duration>),
-    /// Something was done: look again at once.
-    Again,
     /// It did not work: look again after a pause.
     Failed,
     /// Everything that the pod wanted has been done.
@@ -171,7 +170,13 @@ enum Progress {
 }
 
 impl PodWorker {
-    fn new(ctx: Arc<NodeContext>, uid: PodUid, mut desired: watch::Receiver<Desired>, wake: Arc<Notify>, shutdown: CancellationToken) -> Self {
+    fn new(
+        ctx: Arc<NodeContext>,
+        uid: PodUid,
+        mut desired: watch::Receiver<Desired>,
+        wake: Arc<Notify>,
+        shutdown: CancellationToken,
+    ) -> Self {
         let first = desired.borrow_and_update().clone();
         Self {
             ctx,
@@ -212,26 +217,16 @@ impl PodWorker {
             }
             let pause = match self.sync().await {
                 Progress::Finished => return true,
-                Progress::Again => {
-                    self.failures = 0;
-                    Duration::ZERO
-                }
                 Progress::Settled(pause) => {
                     self.failures = 0;
                     pause.unwrap_or(RESYNC).min(RESYNC)
                 }
                 Progress::Failed => {
-                    let pause = RETRY_MIN.saturating_mul(1 << self.failures.min(6)).min(RETRY_MAX);
+                    let pause = RETRY_MIN.saturating_mul(1 << self.failures.min(8)).min(RETRY_MAX);
                     self.failures += 1;
                     pause
                 }
             };
-            if pause.is_zero() {
-                if self.shutdown.is_cancelled() {
-                    return false;
-                }
-                continue;
-            }
             tokio::select! {
                 () = self.shutdown.cancelled() => return false,
                 // The sender is dropped only after this task has ended, or with the sync loop.
@@ -249,28 +244,16 @@ impl PodWorker {
             None => return Progress::Failed,
         };
         self.sync_probes(&state);
-        if let Some(late) = self.deadline() {
-            if late.is_zero() {
-                let message = "Pod was active on the node longer than the specified deadline".to_owned();
-                self.ctx.events.pod(&self.pod, None, crate::events::Severity::Normal, "DeadlineExceeded", message.clone());
-                self.failed = Some(WaitingReason { reason: "DeadlineExceeded".to_owned(), message });
-                return Progress::Finished;
-            }
+        if self.deadline().is_some_and(|left| left.is_zero()) {
+            let message = "Pod was active on the node longer than the specified deadline".to_owned();
+            self.ctx.events.pod(&self.pod, None, crate::events::Severity::Normal, "DeadlineExceeded", message.clone());
+            self.failed = Some(WaitingReason { reason: "DeadlineExceeded".to_owned(), message });
+            return Progress::Finished;
         }
-        let verdicts = self.probes.verdicts();
-        let observed = Observed { sandboxes: &state.sandboxes, containers: &state.containers, verdicts: &verdicts };
-        let actions = pod_actions::plan(&self.pod, &observed);
-        let progress = if actions.is_empty() {
-            self.refresh_volumes().await;
-            Progress::Settled(None)
-        } else {
-            self.act(&actions, &state).await
-        };
-        let state = match self.observe().await {
-            Some(state) => state,
+        let (progress, state) = match self.converge(state).await {
+            Some(result) => result,
             None => return Progress::Failed,
         };
-        self.sync_probes(&state);
         let phase = self.publish(&state, false, false).await;
         self.collect_dead(&state).await;
         if phase.is_final() {
@@ -279,6 +262,31 @@ impl PodWorker {
         match (progress, self.deadline()) {
             (Progress::Settled(pause), Some(left)) => Progress::Settled(Some(pause.unwrap_or(RESYNC).min(left))),
             (progress, _) => progress,
+        }
+    }
+
+    /// Acts until the plan stays the same or is empty, so that one step follows the other without an event in between.
+    async fn converge(&mut self, mut state: RuntimeState) -> Option<(Progress, RuntimeState)> {
+        let mut last = PodActions::default();
+        loop {
+            let verdicts = self.probes.verdicts();
+            let observed = Observed { sandboxes: &state.sandboxes, containers: &state.containers, verdicts: &verdicts };
+            let actions = pod_actions::plan(&self.pod, &observed);
+            if actions.is_empty() {
+                self.refresh_volumes().await;
+                return Some((Progress::Settled(None), state));
+            }
+            // Held back by the status manager unless it is news: a pod that starts fast is reported once.
+            self.publish(&state, false, false).await;
+            let progress = self.act(&actions, &state).await;
+            state = self.observe().await?;
+            self.sync_probes(&state);
+            let stuck =
+                actions == last || !matches!(progress, Progress::Settled(None)) || self.desired.borrow().must_stop();
+            if stuck {
+                return Some((progress, state));
+            }
+            last = actions;
         }
     }
 
@@ -303,7 +311,8 @@ impl PodWorker {
             }
             let id = format!("coracle://{}", status.id);
             let known = pod.status_or_default();
-            let mut statuses = known.container_statuses.iter().flatten().chain(known.init_container_statuses.iter().flatten());
+            let mut statuses =
+                known.container_statuses.iter().flatten().chain(known.init_container_statuses.iter().flatten());
             let known = statuses.find(|known| known.container_id.as_deref() == Some(&id))?;
             Some(crate::pod_status::ProbeState { started: known.started == Some(true), ready: known.ready })
         };
@@ -333,6 +342,3 @@ impl PodWorker {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -73,7 +73,6 @@ struct Shared {
 
 struct Probed {
     shared: Arc<Shared>,
-    readiness: Option<CancellationToken>,
     others: CancellationToken,
     _stop: DropGuard,
 }
@@ -97,7 +96,9 @@ impl PodProbes {
         wake: &Arc<Notify>,
         seed: impl Fn(&ContainerStatus) -> Option<ProbeState>,
     ) {
-        self.containers.retain(|id, _| containers.iter().any(|c| c.id == *id && matches!(c.state, ContainerState::Running { .. })));
+        self.containers.retain(|id, _| {
+            containers.iter().any(|c| c.id == *id && matches!(c.state, ContainerState::Running { .. }))
+        });
         for status in containers {
             let ContainerState::Running { started_at, .. } = status.state else { continue };
             if self.containers.contains_key(&status.id) {
@@ -125,7 +126,10 @@ impl PodProbes {
 
     /// What the probes say, for the status.
     pub(crate) fn states(&self) -> HashMap<ContainerId, ProbeState> {
-        let state = |probed: &Probed| ProbeState { started: *probed.shared.started.borrow(), ready: *probed.shared.ready.lock() };
+        let state = |probed: &Probed| ProbeState {
+            started: *probed.shared.started.borrow(),
+            ready: *probed.shared.ready.lock(),
+        };
         self.containers.iter().map(|(id, probed)| (id.clone(), state(probed))).collect()
     }
 
@@ -160,8 +164,9 @@ fn spawn(target: &Target, seed: Option<ProbeState>) -> Probed {
     let all = CancellationToken::new();
     let others = all.child_token();
     let run = |kind, probe: &Option<Probe>, stop: &CancellationToken| {
-        let probe = probe.clone()?;
-        let worker = ProbeWorker { target: target.clone(), shared: Arc::clone(&shared), kind, probe, seeded: seed.is_some() };
+        let Some(probe) = probe.clone() else { return };
+        let worker =
+            ProbeWorker { target: target.clone(), shared: Arc::clone(&shared), kind, probe, seeded: seed.is_some() };
         let stop = stop.clone();
         // Ended by its token, which the owner's guard cancels.
         drop(tokio::spawn(async move {
@@ -170,21 +175,13 @@ fn spawn(target: &Target, seed: Option<ProbeState>) -> Probed {
                 () = worker.run() => {}
             }
         }));
-        Some(())
     };
     if !started {
         run(Kind::Startup, &container.startup_probe, &others);
     }
     run(Kind::Liveness, &container.liveness_probe, &others);
-    let readiness = run(Kind::Readiness, &container.readiness_probe, &all).map(|()| all.clone());
-    Probed { shared, readiness, others, _stop: all.drop_guard() }
-}
-
-impl Probed {
-    #[cfg(test)]
-    fn has_readiness(&self) -> bool {
-        self.readiness.is_some()
-    }
+    run(Kind::Readiness, &container.readiness_probe, &all);
+    Probed { shared, others, _stop: all.drop_guard() }
 }
 
 struct ProbeWorker {
@@ -205,9 +202,8 @@ impl ProbeWorker {
         tokio::time::sleep(delay.saturating_sub(age)).await;
         let period = seconds(self.probe.period_seconds, 10).max(Duration::from_secs(1));
         let (mut successes, mut failures) = (0, 0);
-        if self.kind != Kind::Liveness && !self.seeded && !self.hasten(period).await {
-            // Nothing came of the early tries: from here on tries count.
-        } else if self.kind != Kind::Liveness && !self.seeded {
+        // If nothing comes of the early tries, the next ones count.
+        if self.kind != Kind::Liveness && !self.seeded && self.hasten(period).await {
             successes = 1;
             if self.succeed(successes) {
                 return;
@@ -260,7 +256,13 @@ impl ProbeWorker {
         let limit = seconds(self.probe.timeout_seconds, 1).max(Duration::from_millis(1));
         let target = &self.target;
         if let Some(action) = &self.probe.exec {
-            return exec::probe(target.ctx.runtime.as_ref(), &target.id, action.command.as_deref().unwrap_or_default(), limit).await;
+            return exec::probe(
+                target.ctx.runtime.as_ref(),
+                &target.id,
+                action.command.as_deref().unwrap_or_default(),
+                limit,
+            )
+            .await;
         }
         if let Some(action) = &self.probe.http_get {
             return match http::Request::new(action, &target.container, target.host) {
@@ -324,7 +326,13 @@ impl ProbeWorker {
 
     fn complain(&self, message: &str) {
         let text = format!("{} probe failed: {message}", self.kind.as_str());
-        self.target.ctx.events.pod(&self.target.pod, Some(&self.target.container.name), Severity::Warning, "Unhealthy", text);
+        self.target.ctx.events.pod(
+            &self.target.pod,
+            Some(&self.target.container.name),
+            Severity::Warning,
+            "Unhealthy",
+            text,
+        );
     }
 }
 

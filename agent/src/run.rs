@@ -13,12 +13,15 @@ use crate::{
     events::EventRecorder,
     image::{ImageStore, ImageStoreConfig, registries::Registries},
     join,
-    network::{PodNetwork, cni::{CniConfig, CniNetwork}, routes},
+    network::{
+        PodNetwork,
+        cni::{CniConfig, CniNetwork},
+        routes,
+    },
     node::{self, NodeManager, NodeView, facts::Facts},
     objects::Objects,
     pod_manager::checkpoint::Checkpoints,
-    pod_source,
-    proxy,
+    pod_source, proxy,
     runtime::{ImageService, LocalRuntime, RuntimeConfig, RuntimeService},
     server,
     service_index::ServiceIndex,
@@ -56,7 +59,13 @@ pub(crate) async fn run(config: AgentConfig, access: ApiAccess, shutdown: Cancel
         ApiAccess::Join { server, token } => {
             let joined = join::join(&config, &server, &token, &shutdown).await?;
             let purpose = join::Purpose::client(&config.node_name);
-            let renew = join::keep_renewed(joined.client.clone(), join::pki_dir(&config), purpose, joined.identity, shutdown.clone());
+            let renew = join::keep_renewed(
+                joined.client.clone(),
+                join::pki_dir(&config),
+                purpose,
+                joined.identity,
+                shutdown.clone(),
+            );
             tasks.spawn("renew the client certificate", renew);
             (joined.client, Some(joined.ca))
         }
@@ -68,7 +77,10 @@ pub(crate) async fn run(config: AgentConfig, access: ApiAccess, shutdown: Cancel
 }
 
 /// What a real node is made of.
-pub(crate) async fn real_parts(config: &AgentConfig, client_ca: Option<CertificateDer<'static>>) -> Result<Parts, AgentError> {
+pub(crate) async fn real_parts(
+    config: &AgentConfig,
+    client_ca: Option<CertificateDer<'static>>,
+) -> Result<Parts, AgentError> {
     let registries = match &config.registries {
         Some(path) => Registries::load(path).map_err(|source| AgentError::Registries { source: Box::new(source) })?,
         None => Registries::default(),
@@ -101,13 +113,18 @@ pub(crate) async fn real_parts(config: &AgentConfig, client_ca: Option<Certifica
 }
 
 fn beside_own_executable(name: &str) -> Result<PathBuf, AgentError> {
-    let own = std::env::current_exe().map_err(|source| AgentError::Directory { path: PathBuf::from("/proc/self/exe"), source })?;
+    let own = std::env::current_exe()
+        .map_err(|source| AgentError::Directory { path: PathBuf::from("/proc/self/exe"), source })?;
     Ok(own.with_file_name(name))
 }
 
 fn make_dir(path: PathBuf) -> Result<(), AgentError> {
     use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new().recursive(true).mode(0o711).create(&path).map_err(|source| AgentError::Directory { path, source })
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o711)
+        .create(&path)
+        .map_err(|source| AgentError::Directory { path, source })
 }
 
 /// In one process with the server its CA is a file in the same data directory.
@@ -167,7 +184,14 @@ pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::C
     let objects = Arc::new(Objects::new(client.clone()));
     let services = ServiceIndex::new();
     let allocatable = facts.allocatable();
-    let volumes = VolumeManager::new(pods_dir.clone(), client.clone(), Arc::clone(&objects), parts.mounter, allocatable, config.node_ip);
+    let volumes = VolumeManager::new(
+        pods_dir.clone(),
+        client.clone(),
+        Arc::clone(&objects),
+        parts.mounter,
+        allocatable,
+        config.node_ip,
+    );
     let ctx = Arc::new(NodeContext {
         config: config.clone(),
         runtime: parts.runtime,
@@ -196,7 +220,8 @@ pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::C
     // What writes for others stops only once they have come to rest.
     let late = tasks.late.clone();
     let sync_loop = SyncLoop::new(Arc::clone(&ctx), checkpoints, pods_dir, pods, Arc::clone(&view), shutdown.clone());
-    let lease = node::lease::run(client.clone(), config.node_name.clone(), config.lease_interval, node_view, shutdown.clone());
+    let lease =
+        node::lease::run(client.clone(), config.node_name.clone(), config.lease_interval, node_view, shutdown.clone());
     tasks.spawn_late("write statuses", status_writer.run(late.clone()));
     tasks.spawn_late("write events", event_writer.run(late.clone()));
     let stop = late;
@@ -208,7 +233,10 @@ pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::C
     });
     tasks.spawn("keep the Lease", lease);
     tasks.spawn("watch Services", Arc::clone(&services).run(client.clone(), shutdown.clone()));
-    tasks.spawn("watch pods", pod_source::apiserver::run(client.clone(), config.node_name.clone(), source, shutdown.clone()));
+    tasks.spawn(
+        "watch pods",
+        pod_source::apiserver::run(client.clone(), config.node_name.clone(), source, shutdown.clone()),
+    );
     tasks.spawn("keep the Node", manager.run(shutdown.clone()));
     tasks.spawn("sync pods", sync_loop.run());
     tasks.spawn("rotate logs", crate::logs::rotate::run(Arc::clone(&ctx), shutdown.clone()));
@@ -247,7 +275,11 @@ impl Tasks {
     }
 
     /// A task that is started again when it fails.
-    fn supervise(&mut self, name: &'static str, start: impl Fn() -> BoxFuture<'static, Result<(), AnyError>> + Send + 'static) {
+    fn supervise(
+        &mut self,
+        name: &'static str,
+        start: impl Fn() -> BoxFuture<'static, Result<(), AnyError>> + Send + 'static,
+    ) {
         let shutdown = self.shutdown.clone();
         self.spawn(name, async move {
             let mut pause = RESTART_MIN;

@@ -143,13 +143,16 @@ async fn route(server: &ServerContext, request: Request<Incoming>) -> Result<Res
         (Method::GET, ["pods" | "runningpods"]) => Ok(pods(server)),
         (Method::GET, ["spec"]) => Ok(json(&summary::spec(server))),
         (Method::GET, ["stats", "summary"]) => Ok(json(&summary::stats(server).await)),
-        (Method::GET, ["containerLogs", namespace, pod, container]) => logs::serve(server, &request, namespace, pod, container).await,
+        (Method::GET, ["containerLogs", namespace, pod, container]) => {
+            logs::serve(server, &request, namespace, pod, container).await
+        }
         (Method::GET | Method::POST, ["exec", namespace, pod, container] | ["exec", namespace, pod, _, container]) => {
             exec::serve(server, request, exec::Verb::Exec, namespace, pod, container).await
         }
-        (Method::GET | Method::POST, ["attach", namespace, pod, container] | ["attach", namespace, pod, _, container]) => {
-            exec::serve(server, request, exec::Verb::Attach, namespace, pod, container).await
-        }
+        (
+            Method::GET | Method::POST,
+            ["attach", namespace, pod, container] | ["attach", namespace, pod, _, container],
+        ) => exec::serve(server, request, exec::Verb::Attach, namespace, pod, container).await,
         (Method::GET | Method::POST, ["portForward", namespace, pod] | ["portForward", namespace, pod, _]) => {
             port_forward::serve(server, request, namespace, pod).await
         }
@@ -175,13 +178,21 @@ impl ServerContext {
     fn find_pod(&self, namespace: &str, name: &str) -> Result<PodUid, ReplyError> {
         let pods = self.view.read();
         let found = pods.iter().find(|pod| pod.namespace() == namespace && pod.name() == name);
-        found.map(|pod| pod.uid()).ok_or_else(|| ReplyError::new(StatusCode::NOT_FOUND, format!("pod \"{name}\" not found on this node")))
+        found
+            .map(|pod| pod.uid())
+            .ok_or_else(|| ReplyError::new(StatusCode::NOT_FOUND, format!("pod \"{name}\" not found on this node")))
     }
 
     /// The instances of a container, newest first.
-    async fn find_container(&self, namespace: &str, pod: &str, container: &str) -> Result<Vec<ContainerStatus>, ReplyError> {
+    async fn find_container(
+        &self,
+        namespace: &str,
+        pod: &str,
+        container: &str,
+    ) -> Result<Vec<ContainerStatus>, ReplyError> {
         let uid = self.find_pod(namespace, pod)?;
-        let (_, mut containers) = self.ctx.runtime.pod_state(&uid).await.map_err(|error| ReplyError::internal(&error))?;
+        let (_, mut containers) =
+            self.ctx.runtime.pod_state(&uid).await.map_err(|error| ReplyError::internal(&error))?;
         containers.retain(|status| status.name == container);
         containers.sort_by_key(|status| std::cmp::Reverse((status.attempt, status.created_at)));
         Ok(containers)

@@ -98,14 +98,6 @@ impl ServiceIndex {
             None => self.entries.write().remove(&key(service)),
         };
     }
-
-    #[cfg(test)]
-    pub(crate) fn preset(entries: Vec<ServiceEntry>) -> Arc<Self> {
-        let index = Self::new();
-        *index.entries.write() = entries.into_iter().map(|e| ((e.namespace.clone(), e.name.clone()), e)).collect();
-        index.synced.send_replace(true);
-        index
-    }
 }
 
 fn key(service: &Service) -> (String, String) {

@@ -12,11 +12,7 @@
 
 mod patch;
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
@@ -25,7 +21,10 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, Preconditions},
 };
 use parking_lot::Mutex;
-use tokio::{sync::{mpsc, oneshot}, time::Instant};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -61,7 +60,8 @@ impl StatusManager {
     /// The handle and the task that must be run for it.
     pub(crate) fn new(client: kube::Client) -> (Self, StatusWriter) {
         let (commands, receiver) = mpsc::channel(QUEUE);
-        let writer = StatusWriter { client, commands: receiver, pods: HashMap::new(), in_flight: FuturesUnordered::new() };
+        let writer =
+            StatusWriter { client, commands: receiver, pods: HashMap::new(), in_flight: FuturesUnordered::new() };
         (Self { commands, cache: Arc::default() }, writer)
     }
 
@@ -75,7 +75,9 @@ impl StatusManager {
         let reference = pod.reference();
         {
             let mut cache = self.cache.lock();
-            if cache.get(&reference.uid) == Some(&status) {
+            if cache.get(&reference.uid) == Some(&status)
+                && !patch::was_changed_by_others(pod.status_or_default(), &status)
+            {
                 return;
             }
             cache.insert(reference.uid.clone(), status.clone());
@@ -101,8 +103,10 @@ impl StatusManager {
 
 struct Entry {
     pod: PodRef,
-    /// What the API is known to have.
+    /// What the API is known to have...
     written: PodStatus,
+    /// ...as of this resourceVersion.
+    version: u64,
     wanted: PodStatus,
     due: Option<Instant>,
     in_flight: bool,
@@ -112,7 +116,7 @@ struct Entry {
 }
 
 enum Outcome {
-    Written(Box<PodStatus>),
+    Written(Box<PodStatus>, u64),
     Deleted,
     Gone,
     Failed,
@@ -156,6 +160,7 @@ impl StatusWriter {
                 let entry = self.pods.entry(pod.uid.clone()).or_insert_with(|| Entry {
                     pod,
                     written: known.status_or_default().clone(),
+                    version: version(&known),
                     wanted: known.status_or_default().clone(),
                     due: None,
                     in_flight: false,
@@ -163,6 +168,10 @@ impl StatusWriter {
                     finish: Vec::new(),
                     finishing: false,
                 });
+                if version(&known) > entry.version {
+                    entry.written.clone_from(known.status_or_default());
+                    entry.version = version(&known);
+                }
                 let delay = if patch::is_urgent(&entry.written, &status) { Duration::ZERO } else { LAZY };
                 entry.wanted = status;
                 if patch::diff(&entry.pod, &entry.written, &entry.wanted).is_some() {
@@ -174,6 +183,7 @@ impl StatusWriter {
                 let entry = self.pods.entry(pod.uid.clone()).or_insert_with(|| Entry {
                     pod,
                     written: PodStatus::default(),
+                    version: 0,
                     wanted: PodStatus::default(),
                     due: None,
                     in_flight: false,
@@ -235,9 +245,12 @@ impl StatusWriter {
         let Some(entry) = self.pods.get_mut(uid) else { return };
         entry.in_flight = false;
         match outcome {
-            Outcome::Written(status) => {
+            Outcome::Written(status, version) => {
                 entry.failures = 0;
-                entry.written = *status;
+                if version >= entry.version {
+                    entry.written = *status;
+                    entry.version = version;
+                }
                 if patch::diff(&entry.pod, &entry.written, &entry.wanted).is_none() {
                     entry.due = entry.finishing.then(Instant::now);
                 } else if entry.due.is_none() {
@@ -271,9 +284,10 @@ struct Write {
 
 impl Write {
     async fn run(self) -> Outcome {
+        let mut written = 0;
         if let Some(body) = &self.body {
             match self.api.patch_status(&self.pod.name, &PatchParams::default(), &Patch::Strategic(body)).await {
-                Ok(_) => {}
+                Ok(pod) => written = version(&pod),
                 Err(error) => match self.judge(&error) {
                     Outcome::Failed if self.delete && is_invalid(&error) => {}
                     outcome => return outcome,
@@ -281,7 +295,7 @@ impl Write {
             }
         }
         if !self.delete {
-            return Outcome::Written(Box::new(self.status));
+            return Outcome::Written(Box::new(self.status), written);
         }
         let params = DeleteParams {
             grace_period_seconds: Some(0),
@@ -297,13 +311,22 @@ impl Write {
     fn judge(&self, error: &kube::Error) -> Outcome {
         match error {
             // 409: another pod has the name by now.
-            kube::Error::Api(status) if status.code == 404 || (status.code == 409 && status.message.contains("UID")) => Outcome::Gone,
+            kube::Error::Api(status)
+                if status.code == 404 || (status.code == 409 && status.message.contains("UID")) =>
+            {
+                Outcome::Gone
+            }
             _ => {
                 tracing::warn!(pod = %self.pod.name, namespace = %self.pod.namespace, %error, "write a pod's status");
                 Outcome::Failed
             }
         }
     }
+}
+
+/// Versions of one server are numbers that grow; where they are not, the last write stands.
+fn version(pod: &Pod) -> u64 {
+    pod.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
 fn is_invalid(error: &kube::Error) -> bool {

@@ -18,7 +18,10 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     context::NodeContext,
     pod::PodExt,
-    pod_manager::{PodManager, checkpoint::{self, Checkpoints}},
+    pod_manager::{
+        PodManager,
+        checkpoint::{self, Checkpoints},
+    },
     pod_source::SourceEvent,
     pod_workers::{Desired, PodWorkers},
     runtime::{RuntimeEvent, types::PodUid},
@@ -189,6 +192,13 @@ impl SyncLoop {
             let known = self.manager.has(&uid) || self.workers.has(&uid) || orphans.iter().any(|pod| pod.uid() == uid);
             if !known {
                 orphans.push(Arc::new(bare_pod(String::new(), String::new(), uid)));
+            }
+        }
+        let logs = self.ctx.config.agent_dir().join("logs");
+        for (dir, uid) in checkpoint::log_directories(&logs) {
+            let known = self.manager.has(&uid) || self.workers.has(&uid) || orphans.iter().any(|pod| pod.uid() == uid);
+            if !known {
+                crate::gc::remove_dirs([dir]).await;
             }
         }
         for pod in orphans {

@@ -74,6 +74,11 @@ pub(crate) enum KindError {
 }
 
 impl KindError {
+    /// The API server did not answer as it should, which says nothing about the volume.
+    fn is_about_the_api(&self) -> bool {
+        matches!(self, Self::Fetch(_) | Self::Token { .. } | Self::TokenTimeout)
+    }
+
     fn io(operation: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { operation, path, source }
@@ -110,7 +115,15 @@ impl VolumeManager {
         allocatable: Allocatable,
         node_ip: std::net::IpAddr,
     ) -> Self {
-        Self { pods_dir, client, objects, mounter, allocatable, node_ip, tokens: service_account_token::Tokens::default() }
+        Self {
+            pods_dir,
+            client,
+            objects,
+            mounter,
+            allocatable,
+            node_ip,
+            tokens: service_account_token::Tokens::default(),
+        }
     }
 
     /// Makes all volumes of the pod, or brings them up to date with objects no older than `max_age`.
@@ -140,17 +153,26 @@ impl VolumeManager {
             return empty_dir::ensure(dir, source, fs_group, Arc::clone(&self.mounter)).await;
         }
         let (kind, memory, payload) = if let Some(source) = &volume.config_map {
-            ("configmap", false, config_map::collect(self, pod, source, max_age).await?)
+            ("configmap", false, config_map::collect(self, pod, source, max_age).await)
         } else if let Some(source) = &volume.secret {
-            ("secret", true, secret::collect(self, pod, source, max_age).await?)
+            ("secret", true, secret::collect(self, pod, source, max_age).await)
         } else if let Some(source) = &volume.downward_api {
-            ("downward-api", false, downward_api::collect(self, pod, source)?)
+            ("downward-api", false, downward_api::collect(self, pod, source))
         } else if let Some(source) = &volume.projected {
-            ("projected", true, projected::collect(self, pod, source, max_age).await?)
+            ("projected", true, projected::collect(self, pod, source, max_age).await)
         } else {
             return Err(KindError::Unsupported);
         };
         let dir = self.dir(&uid, kind, &volume.name);
+        let payload = match payload {
+            Ok(payload) => payload,
+            // Without the control plane what is there already is good enough to restart a container.
+            Err(error) if error.is_about_the_api() && atomic_writer::has_content(&dir) => {
+                tracing::debug!(volume = volume.name, %error, "keep the volume as it is");
+                return Ok(dir);
+            }
+            Err(error) => return Err(error),
+        };
         let mounter = Arc::clone(&self.mounter);
         blocking(move || {
             make_dir(&dir)?;
@@ -167,7 +189,13 @@ impl VolumeManager {
     }
 
     /// A path below a volume, safe against symlinks that point out of it; bind-mounted so that it stays what it was.
-    pub(crate) async fn sub_path(&self, uid: &PodUid, volume: &Path, place: &str, path: &str) -> Result<PathBuf, SubPathError> {
+    pub(crate) async fn sub_path(
+        &self,
+        uid: &PodUid,
+        volume: &Path,
+        place: &str,
+        path: &str,
+    ) -> Result<PathBuf, SubPathError> {
         let target = self.pod_dir(uid).join("volume-subpaths").join(place);
         let (volume, path, mounter) = (volume.to_owned(), path.to_owned(), Arc::clone(&self.mounter));
         match tokio::task::spawn_blocking(move || sub_path::prepare(&volume, &path, &target, mounter.as_ref())).await {
@@ -223,7 +251,9 @@ fn make_dir(dir: &Path) -> Result<(), KindError> {
 }
 
 /// Runs file work off the async threads.
-async fn blocking<T: Send + 'static, E: Send + 'static>(work: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, E> {
+async fn blocking<T: Send + 'static, E: Send + 'static>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, E> {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic.into_panic()),
@@ -268,7 +298,10 @@ fn mode(mode: Option<i32>, default: u32) -> u32 {
 
 /// A relative path without `..`, as it is.
 fn checked(path: &str) -> Result<String, KindError> {
-    let fine = !path.is_empty() && !path.starts_with('/') && !path.starts_with("..") && path.split('/').all(|part| part != "..");
+    let fine = !path.is_empty()
+        && !path.starts_with('/')
+        && !path.starts_with("..")
+        && path.split('/').all(|part| part != "..");
     if fine { Ok(path.to_owned()) } else { Err(KindError::BadPath { path: path.to_owned() }) }
 }
 

@@ -1,0 +1,215 @@
+//! Requests and limits as cgroup values, QoS and the cgroup's place (pure).
+//!
+//! Source: upstream `pkg/kubelet/cm/helpers_linux.go`, `pkg/kubelet/qos/policy.go` at v1.37.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::core::v1::{Container, Pod, ResourceRequirements},
+    apimachinery::pkg::api::resource::Quantity,
+};
+
+use crate::{
+    pod::{PodExt, QosClass, is_sidecar},
+    quantity,
+    runtime::types::Resources,
+};
+
+const MIN_SHARES: u64 = 2;
+const MAX_SHARES: u64 = 262_144;
+const PERIOD_US: u64 = 100_000;
+const MIN_QUOTA_US: i64 = 1000;
+/// Priority of `system-cluster-critical` and above.
+const SYSTEM_CRITICAL: i32 = 2_000_000_000;
+const GUARANTEED_SCORE: i32 = -997;
+
+/// Where a pod's cgroup is, below each hierarchy's mount.
+pub(crate) fn cgroup_parent(root: &str, pod: &Pod) -> String {
+    let class = match pod.qos_class() {
+        QosClass::Guaranteed => "",
+        QosClass::Burstable => "/burstable",
+        QosClass::BestEffort => "/besteffort",
+    };
+    format!("{}/kubepods{class}/pod{}", root.trim_end_matches('/'), pod.uid())
+}
+
+/// Limits of one container.
+pub(crate) fn for_container(pod: &Pod, container: &Container, memory_capacity: i64) -> Resources {
+    let amounts = Amounts::of(container.resources.as_ref());
+    Resources {
+        cpu_shares: Some(shares(amounts.cpu_request)),
+        cpu_quota_us: amounts.cpu_limit.map(quota),
+        cpu_period_us: Some(PERIOD_US),
+        memory_limit_bytes: amounts.memory_limit,
+        pids_limit: None,
+        oom_score_adj: Some(oom_score_adj(pod, amounts.memory_request, memory_capacity)),
+    }
+}
+
+/// Limits of the pod as a whole.
+pub(crate) fn for_pod(pod: &Pod) -> Resources {
+    let total = pod_amounts(pod);
+    let bounded = pod.qos_class() != QosClass::BestEffort;
+    Resources {
+        cpu_shares: Some(if bounded { shares(total.cpu_request) } else { MIN_SHARES }),
+        cpu_quota_us: total.cpu_limit.filter(|_| bounded).map(quota),
+        cpu_period_us: Some(PERIOD_US),
+        memory_limit_bytes: total.memory_limit.filter(|_| bounded),
+        pids_limit: None,
+        oom_score_adj: None,
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Amounts {
+    cpu_request: i64,
+    cpu_limit: Option<i64>,
+    memory_request: i64,
+    memory_limit: Option<i64>,
+}
+
+impl Amounts {
+    fn of(resources: Option<&ResourceRequirements>) -> Self {
+        let get = |map: Option<&BTreeMap<String, Quantity>>, name: &str, parse: fn(&str) -> i64| {
+            map.and_then(|map| map.get(name)).map(|q| parse(&q.0)).filter(|&value| value > 0)
+        };
+        let limits = resources.and_then(|r| r.limits.as_ref());
+        let requests = resources.and_then(|r| r.requests.as_ref());
+        let cpu_limit = get(limits, "cpu", quantity::milli);
+        let memory_limit = get(limits, "memory", quantity::value);
+        Self {
+            cpu_request: get(requests, "cpu", quantity::milli).or(cpu_limit).unwrap_or(0),
+            cpu_limit,
+            memory_request: get(requests, "memory", quantity::value).or(memory_limit).unwrap_or(0),
+            memory_limit,
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        let both = |a: Option<i64>, b: Option<i64>| a.zip(b).map(|(a, b)| a.saturating_add(b));
+        Self {
+            cpu_request: self.cpu_request.saturating_add(other.cpu_request),
+            cpu_limit: both(self.cpu_limit, other.cpu_limit),
+            memory_request: self.memory_request.saturating_add(other.memory_request),
+            memory_limit: both(self.memory_limit, other.memory_limit),
+        }
+    }
+
+    fn max(self, other: Self) -> Self {
+        let both = |a: Option<i64>, b: Option<i64>| a.zip(b).map(|(a, b)| a.max(b));
+        Self {
+            cpu_request: self.cpu_request.max(other.cpu_request),
+            cpu_limit: both(self.cpu_limit, other.cpu_limit),
+            memory_request: self.memory_request.max(other.memory_request),
+            memory_limit: both(self.memory_limit, other.memory_limit),
+        }
+    }
+}
+
+/// What all containers together need: the sum of those that run at once, or more if an init container does.
+fn pod_amounts(pod: &Pod) -> Amounts {
+    let zero = Amounts { cpu_limit: Some(0), memory_limit: Some(0), ..Amounts::default() };
+    let mut sidecars = zero;
+    let mut init_peak = zero;
+    for container in pod.init_containers() {
+        let own = Amounts::of(container.resources.as_ref());
+        if is_sidecar(container) {
+            sidecars = sidecars.plus(own);
+            init_peak = init_peak.max(sidecars);
+        } else {
+            init_peak = init_peak.max(sidecars.plus(own));
+        }
+    }
+    let running = pod.containers().iter().fold(sidecars, |sum, c| sum.plus(Amounts::of(c.resources.as_ref())));
+    running.max(init_peak)
+}
+
+fn shares(milli_cpu: i64) -> u64 {
+    let shares = u64::try_from(milli_cpu).unwrap_or(0).saturating_mul(1024) / 1000;
+    shares.clamp(MIN_SHARES, MAX_SHARES)
+}
+
+fn quota(milli_cpu: i64) -> i64 {
+    (milli_cpu.saturating_mul(100)).max(MIN_QUOTA_US)
+}
+
+fn oom_score_adj(pod: &Pod, memory_request: i64, memory_capacity: i64) -> i32 {
+    if pod.spec_or_default().priority.is_some_and(|priority| priority >= SYSTEM_CRITICAL) {
+        return GUARANTEED_SCORE;
+    }
+    match pod.qos_class() {
+        QosClass::Guaranteed => GUARANTEED_SCORE,
+        QosClass::BestEffort => 1000,
+        QosClass::Burstable => {
+            let share = memory_request.saturating_mul(1000) / memory_capacity.max(1);
+            let score = 1000 - i32::try_from(share).unwrap_or(1000);
+            // Above every guaranteed container, below every best-effort one.
+            score.clamp(1000 + GUARANTEED_SCORE, 999)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: i64 = 1 << 30;
+
+    fn pod(spec: serde_json::Value) -> Pod {
+        serde_json::from_value(serde_json::json!({"metadata": {"name": "p", "uid": "u"}, "spec": spec})).expect("pod")
+    }
+
+    fn one(resources: serde_json::Value) -> Pod {
+        pod(serde_json::json!({"containers": [{"name": "a", "resources": resources}]}))
+    }
+
+    #[test]
+    fn cgroups_follow_the_qos_class() {
+        let cases = [
+            (serde_json::json!({}), "/r/kubepods/besteffort/podu"),
+            (serde_json::json!({"requests": {"cpu": "1"}}), "/r/kubepods/burstable/podu"),
+            (serde_json::json!({"limits": {"cpu": "1", "memory": "1Mi"}}), "/r/kubepods/podu"),
+        ];
+        for (resources, expected) in cases {
+            assert_eq!(cgroup_parent("/r", &one(resources)), expected);
+        }
+        assert_eq!(cgroup_parent("/", &one(serde_json::json!({}))), "/kubepods/besteffort/podu");
+    }
+
+    #[test]
+    fn containers_get_shares_quota_limit_and_score() {
+        let cases = [
+            (serde_json::json!({}), (2, None, None, 1000)),
+            (serde_json::json!({"requests": {"cpu": "250m", "memory": "1Gi"}}), (256, None, None, 750)),
+            (serde_json::json!({"limits": {"cpu": "500m"}}), (512, Some(50_000), None, 999)),
+            (serde_json::json!({"limits": {"cpu": "1m", "memory": "1Gi"}}), (2, Some(1000), Some(GIB), -997)),
+            (serde_json::json!({"requests": {"memory": "4Gi"}}), (2, None, None, 3)),
+        ];
+        for (resources, (shares, quota, limit, score)) in cases {
+            let pod = one(resources.clone());
+            let got = for_container(&pod, &pod.containers()[0], 4 * GIB);
+            assert_eq!(
+                (got.cpu_shares, got.cpu_quota_us, got.memory_limit_bytes, got.oom_score_adj),
+                (Some(shares), quota, limit, Some(score)),
+                "{resources}"
+            );
+        }
+    }
+
+    #[test]
+    fn pod_limits_exist_only_if_every_container_has_one() {
+        let half = pod(serde_json::json!({"containers": [
+            {"name": "a", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}, {"name": "b", "resources": {"limits": {"cpu": "1"}}}]}));
+        let got = for_pod(&half);
+        assert_eq!((got.cpu_quota_us, got.memory_limit_bytes), (Some(200_000), None));
+    }
+
+    #[test]
+    fn init_containers_raise_the_pods_limits() {
+        let pod = pod(serde_json::json!({
+            "initContainers": [{"name": "i", "resources": {"limits": {"cpu": "3", "memory": "3Gi"}}}],
+            "containers": [{"name": "a", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}]}));
+        let got = for_pod(&pod);
+        assert_eq!((got.cpu_quota_us, got.memory_limit_bytes), (Some(300_000), Some(3 * GIB)));
+    }
+}

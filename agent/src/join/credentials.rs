@@ -1,0 +1,275 @@
+//! Certificates and keys on disk and in use.
+//!
+//! [`Identity`] is what TLS asks at each handshake, so that a renewed certificate is used without a restart.
+
+use std::{
+    fs, io,
+    io::Write,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use base64::Engine as _;
+use parking_lot::RwLock;
+use rustls::{
+    SignatureScheme,
+    client::ResolvesClientCert,
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use tokio_util::sync::CancellationToken;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::{JoinError, csr};
+
+const RETRY_MIN: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(300);
+/// Renewed when this part of its life is over.
+const RENEW_AT: f64 = 0.75;
+
+/// A certificate with its key, parsed.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    key: Arc<CertifiedKey>,
+    common_name: Option<String>,
+    not_before: SystemTime,
+    not_after: SystemTime,
+}
+
+impl Stored {
+    pub(crate) fn from_pair(pair: csr::Pair) -> Result<Self, JoinError> {
+        parse(pair.certificate.as_bytes(), pair.key.as_bytes())
+            .map_err(|message| JoinError::Certificate { what: "this node", message })
+    }
+
+    pub(crate) fn common_name(&self) -> Option<&str> {
+        self.common_name.as_deref()
+    }
+
+    /// Not expired, with a minute to spare.
+    pub(crate) fn is_valid(&self) -> bool {
+        SystemTime::now() + Duration::from_secs(60) < self.not_after
+    }
+
+    fn renew_in(&self) -> Duration {
+        let life = self.not_after.duration_since(self.not_before).unwrap_or_default();
+        let due = self.not_before + life.mul_f64(RENEW_AT);
+        due.duration_since(SystemTime::now()).unwrap_or_default()
+    }
+}
+
+/// The certificate in use.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    current: RwLock<Stored>,
+}
+
+impl Identity {
+    pub(crate) fn new(stored: Stored) -> Self {
+        Self { current: RwLock::new(stored) }
+    }
+
+    fn key(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.current.read().key)
+    }
+}
+
+impl ResolvesClientCert for Identity {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(self.key())
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+impl ResolvesServerCert for Identity {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.key())
+    }
+}
+
+/// Which certificate.
+pub(crate) struct Purpose {
+    /// File name without suffix.
+    pub(crate) name: &'static str,
+    pub(crate) wanted: csr::Wanted,
+}
+
+impl Purpose {
+    /// The node's identity towards the API.
+    pub(crate) fn client(node_name: &str) -> Self {
+        Self { name: super::CLIENT, wanted: csr::Wanted::client(node_name) }
+    }
+
+    /// The identity of the node's own HTTPS API.
+    pub(crate) fn serving(node_name: &str, address: std::net::IpAddr) -> Self {
+        Self { name: "serving", wanted: csr::Wanted::serving(node_name, address) }
+    }
+
+    /// The stored certificate if it is still good, or a new one; tries until it has one.
+    pub(crate) async fn obtain(&self, client: &kube::Client, pki: &Path) -> Result<Arc<Identity>, JoinError> {
+        make_private_dir(pki)?;
+        if let Some(stored) = load(pki, self.name)?.filter(Stored::is_valid) {
+            return Ok(Arc::new(Identity::new(stored)));
+        }
+        let mut pause = RETRY_MIN;
+        loop {
+            match csr::obtain(client, &self.wanted).await {
+                Ok(pair) => {
+                    save(pki, self.name, &pair)?;
+                    return Ok(Arc::new(Identity::new(Stored::from_pair(pair)?)));
+                }
+                Err(error) => tracing::warn!(certificate = self.name, %error, "obtain a certificate"),
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(RETRY_MAX);
+        }
+    }
+}
+
+/// Renews the certificate before it expires, until `shutdown`.
+pub(crate) async fn keep_renewed(
+    client: kube::Client,
+    pki: std::path::PathBuf,
+    purpose: Purpose,
+    identity: Arc<Identity>,
+    shutdown: CancellationToken,
+) {
+    let mut pause = RETRY_MIN;
+    loop {
+        let wait = identity.current.read().renew_in();
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(wait) => {}
+        }
+        let renewed = async {
+            let pair = csr::obtain(&client, &purpose.wanted).await.map_err(|error| error.to_string())?;
+            save(&pki, purpose.name, &pair).map_err(|error| error.to_string())?;
+            Stored::from_pair(pair).map_err(|error| error.to_string())
+        };
+        match renewed.await {
+            Ok(stored) => {
+                tracing::info!(certificate = purpose.name, "renewed a certificate");
+                *identity.current.write() = stored;
+                pause = RETRY_MIN;
+            }
+            Err(error) => {
+                tracing::warn!(certificate = purpose.name, %error, "renew a certificate");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(RETRY_MAX);
+            }
+        }
+    }
+}
+
+/// What is stored under `name`; `None` if there is nothing usable.
+pub(crate) fn load(pki: &Path, name: &str) -> Result<Option<Stored>, JoinError> {
+    let read = |suffix: &str| {
+        let path = pki.join(format!("{name}.{suffix}"));
+        match fs::read(&path) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(JoinError::File { operation: "read", path, source }),
+        }
+    };
+    let (Some(certificate), Some(key)) = (read("crt")?, read("key")?) else { return Ok(None) };
+    match parse(&certificate, &key) {
+        Ok(stored) => Ok(Some(stored)),
+        Err(message) => {
+            tracing::warn!(name, message, "a stored certificate cannot be used");
+            Ok(None)
+        }
+    }
+}
+
+/// Stores a pair; the key first, so that a certificate always has its key.
+pub(crate) fn save(pki: &Path, name: &str, pair: &csr::Pair) -> Result<(), JoinError> {
+    write_private(&pki.join(format!("{name}.key")), pair.key.as_bytes())?;
+    write_private(&pki.join(format!("{name}.crt")), pair.certificate.as_bytes())
+}
+
+/// Writes whole, mode 0600.
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), JoinError> {
+    let temporary = path.with_extension("new");
+    let write = || {
+        let _ = fs::remove_file(&temporary);
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    write().map_err(|source| JoinError::File { operation: "write", path: path.to_owned(), source })
+}
+
+/// Makes the directory, mode 0700.
+pub(crate) fn make_private_dir(dir: &Path) -> Result<(), JoinError> {
+    let failed = |source| JoinError::File { operation: "create", path: dir.to_owned(), source };
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).map_err(failed)
+}
+
+/// The first certificate of a PEM text.
+pub(crate) fn first_certificate(pem: &[u8]) -> Option<CertificateDer<'static>> {
+    CertificateDer::pem_slice_iter(pem).next()?.ok()
+}
+
+/// DER as PEM.
+pub(crate) fn pem(label: &str, der: &[u8]) -> String {
+    let body = base64::engine::general_purpose::STANDARD.encode(der);
+    let lines: Vec<&str> =
+        body.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap_or_default()).collect();
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
+}
+
+fn parse(certificate: &[u8], key: &[u8]) -> Result<Stored, String> {
+    let chain: Vec<CertificateDer<'static>> =
+        CertificateDer::pem_slice_iter(certificate).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
+    let leaf = chain.first().ok_or("no certificate in it")?;
+    let (_, x509) = X509Certificate::from_der(leaf).map_err(|e| e.to_string())?;
+    let common_name = x509.subject().iter_common_name().next().and_then(|name| name.as_str().ok()).map(str::to_owned);
+    let time = |seconds: i64| SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+    let (not_before, not_after) =
+        (time(x509.validity().not_before.timestamp()), time(x509.validity().not_after.timestamp()));
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| e.to_string())?;
+    let signing = rustls::crypto::ring::sign::any_supported_type(&key).map_err(|e| e.to_string())?;
+    let certified = CertifiedKey::new(chain, signing);
+    certified.keys_match().map_err(|_| "certificate and key do not belong together".to_owned())?;
+    Ok(Stored { key: Arc::new(certified), common_name, not_before, not_after })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(cn: &str) -> csr::Pair {
+        let key = rcgen::KeyPair::generate().expect("key");
+        let mut params = rcgen::CertificateParams::new(Vec::new()).expect("params");
+        params.distinguished_name.push(rcgen::DnType::CommonName, cn);
+        let certificate = params.self_signed(&key).expect("certificate").pem();
+        csr::Pair { certificate, key: key.serialize_pem() }
+    }
+
+    #[test]
+    fn stored_pairs_are_private_and_load_again() {
+        let dir = tempfile::tempdir().expect("directory");
+        save(dir.path(), "client", &pair("system:node:n1")).expect("save");
+        let mode = fs::metadata(dir.path().join("client.key")).expect("key").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let stored = load(dir.path(), "client").expect("load").expect("there");
+        assert_eq!(stored.common_name(), Some("system:node:n1"));
+        assert!(stored.is_valid());
+    }
+
+    #[test]
+    fn foreign_key_is_no_identity() {
+        let dir = tempfile::tempdir().expect("directory");
+        let mixed = csr::Pair { certificate: pair("a").certificate, key: pair("b").key };
+        save(dir.path(), "client", &mixed).expect("save");
+        assert!(load(dir.path(), "client").expect("load").is_none());
+    }
+}

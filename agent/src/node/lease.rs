@@ -1,0 +1,114 @@
+//! The node's heartbeat: a Lease in `kube-node-lease`, renewed every ten seconds.
+//!
+//! Not renewed for 40 s and more, the control plane takes the node for dead.
+
+use std::time::Duration;
+
+use k8s_openapi::{
+    api::{
+        coordination::v1::{Lease, LeaseSpec},
+        core::v1::Node,
+    },
+    apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference},
+    jiff::Timestamp,
+};
+use kube::{
+    Api,
+    api::{ObjectMeta, PostParams},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::NodeView;
+
+const NAMESPACE: &str = "kube-node-lease";
+const DURATION_SECS: i32 = 40;
+const REQUEST_LIMIT: Duration = Duration::from_secs(10);
+const RETRY_MIN: Duration = Duration::from_millis(200);
+const RETRY_MAX: Duration = Duration::from_secs(7);
+
+/// Renews until `shutdown`.
+pub(crate) async fn run(
+    client: kube::Client,
+    node_name: String,
+    interval: Duration,
+    node: NodeView,
+    shutdown: CancellationToken,
+) {
+    let keeper = Keeper { api: Api::namespaced(client, NAMESPACE), node_name, node };
+    let mut known: Option<Lease> = None;
+    let mut failures = 0_u32;
+    loop {
+        let pause = match tokio::time::timeout(REQUEST_LIMIT, keeper.renew(known.take())).await {
+            Ok(Ok(lease)) => {
+                known = Some(lease);
+                failures = 0;
+                interval
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "renew the node's Lease");
+                failures += 1;
+                RETRY_MIN.saturating_mul(1 << failures.min(8)).min(RETRY_MAX)
+            }
+            Err(_) => {
+                tracing::warn!("renew the node's Lease: the API server does not answer");
+                RETRY_MIN
+            }
+        };
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+struct Keeper {
+    api: Api<Lease>,
+    node_name: String,
+    node: NodeView,
+}
+
+impl Keeper {
+    async fn renew(&self, known: Option<Lease>) -> Result<Lease, kube::Error> {
+        let known = match known {
+            Some(lease) => Some(lease),
+            None => self.api.get_opt(&self.node_name).await?,
+        };
+        let Some(mut lease) = known else { return self.api.create(&PostParams::default(), &self.fresh()).await };
+        self.stamp(&mut lease);
+        self.api.replace(&self.node_name, &PostParams::default(), &lease).await
+    }
+
+    fn fresh(&self) -> Lease {
+        let mut lease = Lease {
+            metadata: ObjectMeta {
+                name: Some(self.node_name.clone()),
+                namespace: Some(NAMESPACE.to_owned()),
+                ..ObjectMeta::default()
+            },
+            ..Lease::default()
+        };
+        self.stamp(&mut lease);
+        lease
+    }
+
+    fn stamp(&self, lease: &mut Lease) {
+        let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
+        spec.holder_identity = Some(self.node_name.clone());
+        spec.lease_duration_seconds = Some(DURATION_SECS);
+        spec.renew_time = Some(MicroTime(Timestamp::now()));
+        if lease.metadata.owner_references.as_ref().is_none_or(Vec::is_empty) {
+            lease.metadata.owner_references = self.owner().map(|owner| vec![owner]);
+        }
+    }
+
+    fn owner(&self) -> Option<OwnerReference> {
+        let node: std::sync::Arc<Node> = self.node.lock().clone()?;
+        Some(OwnerReference {
+            api_version: "v1".to_owned(),
+            kind: "Node".to_owned(),
+            name: self.node_name.clone(),
+            uid: node.metadata.uid.clone()?,
+            ..OwnerReference::default()
+        })
+    }
+}

@@ -1,0 +1,216 @@
+//! The Node's labels and status (pure).
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::core::v1::{ContainerImage, DaemonEndpoint, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeStatus},
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time},
+    jiff::Timestamp,
+};
+
+use super::facts::{Facts, architecture};
+use crate::{config::AgentConfig, network::NetworkError, runtime::Image};
+
+/// As many images as upstream lists.
+const MAX_IMAGES: usize = 50;
+
+/// Labels of the Node.
+pub(crate) fn labels(config: &AgentConfig) -> BTreeMap<String, String> {
+    let mut labels = config.labels.clone();
+    let own = [
+        ("kubernetes.io/hostname", config.node_name.as_str()),
+        ("kubernetes.io/os", "linux"),
+        ("kubernetes.io/arch", architecture()),
+        ("beta.kubernetes.io/os", "linux"),
+        ("beta.kubernetes.io/arch", architecture()),
+    ];
+    for (key, value) in own {
+        labels.insert(key.to_owned(), value.to_owned());
+    }
+    labels
+}
+
+/// The status; conditions that hold still keep the time since when.
+pub(crate) fn build(
+    config: &AgentConfig,
+    facts: &Facts,
+    images: &[Image],
+    network: &Result<(), NetworkError>,
+    before: Option<&NodeStatus>,
+) -> NodeStatus {
+    let address = |type_: &str, address: String| NodeAddress { type_: type_.to_owned(), address };
+    NodeStatus {
+        capacity: Some(resources(config, facts, facts.memory_bytes, facts.ephemeral_bytes)),
+        allocatable: Some(resources(
+            config,
+            facts,
+            facts.allocatable().memory_bytes,
+            facts.allocatable().ephemeral_bytes,
+        )),
+        addresses: Some(vec![
+            address("InternalIP", config.node_ip.to_string()),
+            address("Hostname", config.node_name.clone()),
+        ]),
+        conditions: Some(conditions(network, before)),
+        daemon_endpoints: Some(NodeDaemonEndpoints {
+            kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(config.listen.port()) }),
+        }),
+        node_info: Some(facts.info.clone()),
+        images: Some(image_list(images)),
+        ..NodeStatus::default()
+    }
+}
+
+/// Whether anything but heartbeat times differs.
+pub(crate) fn differs(a: &NodeStatus, b: &NodeStatus) -> bool {
+    let plain = |status: &NodeStatus| {
+        let mut conditions: Vec<_> = status
+            .conditions
+            .iter()
+            .flatten()
+            .map(|c| (c.type_.clone(), c.status.clone(), c.reason.clone(), c.message.clone()))
+            .collect();
+        conditions.sort();
+        (
+            status.capacity.clone(),
+            status.allocatable.clone(),
+            status.addresses.clone(),
+            status.daemon_endpoints.clone(),
+            status.node_info.clone(),
+            status.images.clone(),
+            conditions,
+        )
+    };
+    plain(a) != plain(b)
+}
+
+/// Whether a condition of `b` has another status, or none, in `a`.
+pub(crate) fn conditions_differ(a: &NodeStatus, b: &NodeStatus) -> bool {
+    let has = |wanted: &NodeCondition| {
+        a.conditions.iter().flatten().any(|c| c.type_ == wanted.type_ && c.status == wanted.status)
+    };
+    !b.conditions.iter().flatten().all(has)
+}
+
+fn resources(config: &AgentConfig, facts: &Facts, memory: i64, ephemeral: i64) -> BTreeMap<String, Quantity> {
+    let mut map: BTreeMap<String, Quantity> = [
+        ("cpu", facts.cpus.to_string()),
+        ("memory", format!("{}Ki", memory / 1024)),
+        ("ephemeral-storage", format!("{}Ki", ephemeral / 1024)),
+        ("pods", config.max_pods.to_string()),
+    ]
+    .into_iter()
+    .map(|(name, quantity)| (name.to_owned(), Quantity(quantity)))
+    .collect();
+    for (name, bytes) in &facts.hugepages {
+        let text = if *bytes == 0 { "0".to_owned() } else { format!("{}Ki", bytes / 1024) };
+        map.insert(name.clone(), Quantity(text));
+    }
+    map
+}
+
+fn conditions(network: &Result<(), NetworkError>, before: Option<&NodeStatus>) -> Vec<NodeCondition> {
+    let (ready, reason, message) = match network {
+        Ok(()) => ("True", "KubeletReady", "kubelet is posting ready status".to_owned()),
+        Err(error) => (
+            "False",
+            "KubeletNotReady",
+            format!(
+                "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:{error}"
+            ),
+        ),
+    };
+    let text = |text: &str| text.to_owned();
+    let all = [
+        ("MemoryPressure", "False", "KubeletHasSufficientMemory", text("kubelet has sufficient memory available")),
+        ("DiskPressure", "False", "KubeletHasNoDiskPressure", text("kubelet has no disk pressure")),
+        ("PIDPressure", "False", "KubeletHasSufficientPID", text("kubelet has sufficient PID available")),
+        ("Ready", ready, reason, message),
+    ];
+    let now = Time(Timestamp::from_second(Timestamp::now().as_second()).unwrap_or(Timestamp::UNIX_EPOCH));
+    all.into_iter()
+        .map(|(kind, status, reason, message)| {
+            let known = before.and_then(|before| before.conditions.as_ref()).into_iter().flatten();
+            let since =
+                known.filter(|c| c.type_ == kind && c.status == status).find_map(|c| c.last_transition_time.clone());
+            NodeCondition {
+                type_: kind.to_owned(),
+                status: status.to_owned(),
+                reason: Some(reason.to_owned()),
+                message: Some(message),
+                last_heartbeat_time: Some(now.clone()),
+                last_transition_time: since.or_else(|| Some(now.clone())),
+            }
+        })
+        .collect()
+}
+
+/// The largest images, with all their names.
+fn image_list(images: &[Image]) -> Vec<ContainerImage> {
+    let mut images: Vec<&Image> = images.iter().collect();
+    images.sort_by(|a, b| b.size_bytes.cmp(&a.size_bytes).then_with(|| a.id.cmp(&b.id)));
+    images.truncate(MAX_IMAGES);
+    images
+        .into_iter()
+        .map(|image| ContainerImage {
+            names: Some(image.repo_digests.iter().chain(&image.repo_tags).cloned().collect()),
+            size_bytes: i64::try_from(image.size_bytes).ok(),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> Facts {
+        Facts {
+            cpus: 2,
+            memory_bytes: 4 << 30,
+            ephemeral_bytes: 100 << 30,
+            hugepages: vec![("hugepages-2Mi".to_owned(), 0)],
+            info: k8s_openapi::api::core::v1::NodeSystemInfo::default(),
+        }
+    }
+
+    fn config() -> AgentConfig {
+        AgentConfig::new("n1", "192.0.2.1".parse().expect("address"))
+    }
+
+    #[test]
+    fn capacity_is_reported_in_upstreams_units() {
+        let status = build(&config(), &facts(), &[], &Ok(()), None);
+        let capacity = status.capacity.expect("capacity");
+        let got: Vec<(&str, &str)> =
+            capacity.iter().map(|(name, quantity)| (name.as_str(), quantity.0.as_str())).collect();
+        let expected = [
+            ("cpu", "2"),
+            ("ephemeral-storage", "104857600Ki"),
+            ("hugepages-2Mi", "0"),
+            ("memory", "4194304Ki"),
+            ("pods", "110"),
+        ];
+        assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn missing_network_makes_the_node_not_ready() {
+        let why = Err(NetworkError::NotReady { why: "no podCIDR".to_owned() });
+        let status = build(&config(), &facts(), &[], &why, None);
+        let conditions = status.conditions.expect("conditions");
+        let ready = conditions.iter().find(|c| c.type_ == "Ready").expect("Ready");
+        assert_eq!((ready.status.as_str(), ready.reason.as_deref()), ("False", Some("KubeletNotReady")));
+    }
+
+    #[test]
+    fn heartbeats_alone_are_no_difference() {
+        let one = build(&config(), &facts(), &[], &Ok(()), None);
+        let mut other = one.clone();
+        for condition in other.conditions.iter_mut().flatten() {
+            condition.last_heartbeat_time = Some(Time(Timestamp::UNIX_EPOCH));
+        }
+        assert!(!differs(&one, &other));
+        other.images = None;
+        assert!(differs(&one, &other));
+    }
+}

@@ -1,0 +1,295 @@
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::runtime::types::{PodRef, PodUid};
+
+/// A pod with the table's spec and what runs for it.
+struct World {
+    pod: Pod,
+    sandboxes: Vec<SandboxStatus>,
+    containers: Vec<ContainerStatus>,
+    verdicts: HashMap<ContainerId, Verdict>,
+}
+
+impl World {
+    fn new(spec: Value) -> Self {
+        let pod =
+            serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": spec}))
+                .expect("pod");
+        Self { pod, sandboxes: Vec::new(), containers: Vec::new(), verdicts: HashMap::new() }
+    }
+
+    fn sandbox(mut self, attempt: u32, state: SandboxState) -> Self {
+        self.sandboxes.push(SandboxStatus {
+            id: SandboxId(format!("s{attempt}")),
+            pod: reference(),
+            attempt,
+            state,
+            created_at: SystemTime::UNIX_EPOCH + Duration::from_secs(u64::from(attempt)),
+            ips: vec!["10.0.0.2".parse().expect("address")],
+            host_network: false,
+        });
+        self
+    }
+
+    fn container(mut self, sandbox: u32, name: &str, attempt: u32, state: ContainerState) -> Self {
+        let spec = self.pod.container(name).expect("in the spec");
+        self.containers.push(ContainerStatus {
+            id: ContainerId(format!("{name}{attempt}")),
+            sandbox_id: SandboxId(format!("s{sandbox}")),
+            pod: reference(),
+            name: name.to_owned(),
+            attempt,
+            image: String::new(),
+            image_id: String::new(),
+            spec_hash: spec_hash(spec),
+            created_at: SystemTime::UNIX_EPOCH,
+            state,
+            log_path: "/log".into(),
+        });
+        self
+    }
+
+    fn verdict(mut self, id: &str, verdict: Verdict) -> Self {
+        self.verdicts.insert(ContainerId(id.to_owned()), verdict);
+        self
+    }
+
+    fn plan(&self) -> PodActions {
+        plan(
+            &self.pod,
+            &Observed { sandboxes: &self.sandboxes, containers: &self.containers, verdicts: &self.verdicts },
+        )
+    }
+}
+
+fn reference() -> PodRef {
+    PodRef { namespace: "n".to_owned(), name: "p".to_owned(), uid: PodUid("u".to_owned()) }
+}
+
+fn running() -> ContainerState {
+    ContainerState::Running { started_at: SystemTime::UNIX_EPOCH, pid: 1 }
+}
+
+fn exited(exit_code: i32) -> ContainerState {
+    let at = SystemTime::UNIX_EPOCH;
+    ContainerState::Exited {
+        started_at: at,
+        finished_at: at,
+        exit_code,
+        signal: None,
+        reason: String::new(),
+        message: String::new(),
+    }
+}
+
+fn two() -> Value {
+    json!({"containers": [{"name": "a", "image": "x"}, {"name": "b", "image": "y"}]})
+}
+
+fn with_policy(policy: &str) -> Value {
+    let mut spec = two();
+    spec["restartPolicy"] = json!(policy);
+    spec
+}
+
+fn with_init() -> Value {
+    json!({"initContainers": [{"name": "i"}, {"name": "j"}], "containers": [{"name": "a"}]})
+}
+
+fn with_sidecar() -> Value {
+    json!({"initContainers": [{"name": "s", "restartPolicy": "Always", "startupProbe": {}}, {"name": "i"}], "containers": [{"name": "a"}], "restartPolicy": "Never"})
+}
+
+fn names(list: &[&str]) -> Vec<String> {
+    list.iter().map(|&name| name.to_owned()).collect()
+}
+
+#[test]
+fn new_pod_gets_a_sandbox_and_its_containers() {
+    let expected = PodActions { create_sandbox: Some(0), to_start: names(&["a", "b"]), ..PodActions::default() };
+    assert_eq!(World::new(two()).plan(), expected);
+}
+
+#[test]
+fn init_containers_come_first_and_one_by_one() {
+    use SandboxState::Ready;
+    let start = |name: &str| PodActions { init_to_start: names(&[name]), ..PodActions::default() };
+    let world = || World::new(with_init());
+    let cases = [
+        (world(), PodActions { create_sandbox: Some(0), ..start("i") }),
+        (world().sandbox(0, Ready), start("i")),
+        (world().sandbox(0, Ready).container(0, "i", 0, running()), PodActions::default()),
+        (world().sandbox(0, Ready).container(0, "i", 0, exited(1)), start("i")),
+        (world().sandbox(0, Ready).container(0, "i", 0, exited(0)), start("j")),
+        (
+            world().sandbox(0, Ready).container(0, "j", 0, exited(0)),
+            PodActions { to_start: names(&["a"]), ..PodActions::default() },
+        ),
+        (
+            world().sandbox(0, Ready).container(0, "i", 0, exited(0)).container(0, "j", 0, exited(0)).container(
+                0,
+                "a",
+                0,
+                running(),
+            ),
+            PodActions::default(),
+        ),
+        // A new sandbox begins from the start.
+        (world().sandbox(1, Ready).container(0, "a", 0, exited(1)), start("i")),
+    ];
+    for (index, (world, expected)) in cases.into_iter().enumerate() {
+        assert_eq!(world.plan(), expected, "case {index}");
+    }
+}
+
+#[test]
+fn failed_init_container_ends_a_pod_that_never_restarts() {
+    let mut spec = with_init();
+    spec["restartPolicy"] = json!("Never");
+    let world = World::new(spec).sandbox(0, SandboxState::Ready).container(0, "i", 0, exited(1));
+    assert_eq!(world.plan(), PodActions { kill_pod: true, ..PodActions::default() });
+}
+
+#[test]
+fn sidecar_must_be_started_before_what_follows() {
+    use SandboxState::Ready;
+    let started = Verdict { started: true, ..Verdict::default() };
+    let world = || World::new(with_sidecar()).sandbox(0, Ready);
+    let start = |init: &[&str], main: &[&str]| PodActions {
+        init_to_start: names(init),
+        to_start: names(main),
+        ..PodActions::default()
+    };
+    let cases = [
+        (world(), start(&["s"], &[])),
+        (world().container(0, "s", 0, running()), start(&[], &[])),
+        (world().container(0, "s", 0, running()).verdict("s0", started), start(&["i"], &[])),
+        (
+            world().container(0, "s", 0, running()).verdict("s0", started).container(0, "i", 0, exited(0)),
+            start(&[], &["a"]),
+        ),
+        // It restarts while the pod runs, whatever the pod's policy.
+        (
+            world().container(0, "s", 0, exited(1)).container(0, "i", 0, exited(0)).container(0, "a", 0, running()),
+            start(&["s"], &[]),
+        ),
+    ];
+    for (index, (world, expected)) in cases.into_iter().enumerate() {
+        assert_eq!(world.plan(), expected, "case {index}");
+    }
+}
+
+#[test]
+fn sidecars_do_not_keep_a_finished_pod() {
+    let started = Verdict { started: true, ..Verdict::default() };
+    let world = World::new(with_sidecar())
+        .sandbox(0, SandboxState::Ready)
+        .container(0, "s", 0, running())
+        .verdict("s0", started)
+        .container(0, "i", 0, exited(0))
+        .container(0, "a", 0, exited(0));
+    assert_eq!(world.plan(), PodActions { kill_pod: true, ..PodActions::default() });
+}
+
+#[test]
+fn restart_policy_decides_what_starts_again() {
+    let cases = [
+        ("Always", 0, vec!["a"]),
+        ("Always", 1, vec!["a"]),
+        ("OnFailure", 0, vec![]),
+        ("OnFailure", 1, vec!["a"]),
+        ("Never", 1, vec![]),
+    ];
+    for (policy, code, expected) in cases {
+        let world = World::new(with_policy(policy))
+            .sandbox(0, SandboxState::Ready)
+            .container(0, "a", 0, exited(code))
+            .container(0, "b", 0, running());
+        let expected = PodActions { to_start: names(&expected), ..PodActions::default() };
+        assert_eq!(world.plan(), expected, "{policy} {code}");
+    }
+}
+
+#[test]
+fn pod_is_killed_when_all_is_done() {
+    let world = World::new(with_policy("OnFailure"))
+        .sandbox(0, SandboxState::Ready)
+        .container(0, "a", 0, exited(0))
+        .container(0, "b", 1, exited(0));
+    assert_eq!(world.plan(), PodActions { kill_pod: true, ..PodActions::default() });
+}
+
+#[test]
+fn changed_image_and_failed_probes_restart_a_container() {
+    let base = || {
+        World::new(two()).sandbox(0, SandboxState::Ready).container(0, "a", 0, running()).container(
+            0,
+            "b",
+            0,
+            running(),
+        )
+    };
+    let mut changed = base();
+    changed.containers[0].spec_hash = "other".to_owned();
+    let liveness = base().verdict("a0", Verdict { liveness_failed: true, started: true, ..Verdict::default() });
+    let startup = base().verdict("a0", Verdict { startup_failed: true, ..Verdict::default() });
+    let cases = [
+        (changed, KillReason::SpecChanged, "Container a definition changed, will be restarted"),
+        (liveness, KillReason::LivenessProbe, "Container a failed liveness probe, will be restarted"),
+        (startup, KillReason::StartupProbe, "Container a failed startup probe, will be restarted"),
+    ];
+    for (world, reason, message) in cases {
+        let kill = ContainerToKill {
+            id: ContainerId("a0".to_owned()),
+            name: "a".to_owned(),
+            reason,
+            message: message.to_owned(),
+        };
+        assert_eq!(world.plan(), PodActions { to_kill: vec![kill], to_start: names(&["a"]), ..PodActions::default() });
+    }
+}
+
+#[test]
+fn dead_sandbox_is_replaced() {
+    let world = World::new(two()).sandbox(0, SandboxState::NotReady).container(0, "a", 0, exited(137)).container(
+        0,
+        "b",
+        0,
+        exited(137),
+    );
+    let expected =
+        PodActions { kill_pod: true, create_sandbox: Some(1), to_start: names(&["a", "b"]), ..PodActions::default() };
+    assert_eq!(world.plan(), expected);
+}
+
+#[test]
+fn dead_sandbox_ends_a_pod_that_never_restarts() {
+    let world = World::new(with_policy("Never")).sandbox(0, SandboxState::NotReady).container(0, "a", 0, exited(137));
+    assert_eq!(world.plan(), PodActions::default());
+}
+
+#[test]
+fn settled_pod_needs_nothing() {
+    let world = World::new(two()).sandbox(0, SandboxState::Ready).container(0, "a", 0, running()).container(
+        0,
+        "b",
+        0,
+        running(),
+    );
+    assert!(world.plan().is_empty());
+}
+
+#[test]
+fn deleted_pod_starts_nothing() {
+    let mut world = World::new(two()).sandbox(0, SandboxState::Ready).container(0, "a", 0, exited(1)).container(
+        0,
+        "b",
+        0,
+        running(),
+    );
+    world.pod.metadata.deletion_timestamp = Some(crate::pod::api_time(SystemTime::UNIX_EPOCH));
+    assert!(world.plan().to_start.is_empty());
+}

@@ -1,0 +1,198 @@
+//! The status of each container of a pod, as the API shows it (pure).
+
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
+    ContainerStatus as ApiStatus,
+};
+
+use super::StatusInput;
+use crate::{
+    pod::{PodExt, api_time, is_sidecar},
+    pod_actions::should_start,
+    runtime::types::{ContainerState, ContainerStatus},
+};
+
+/// Prefix of `containerID`.
+const ID_SCHEME: &str = "coracle://";
+
+/// One status for each container of the spec, in its order.
+pub(super) fn statuses(input: &StatusInput<'_>, containers: &[Container], init: bool) -> Vec<ApiStatus> {
+    containers.iter().map(|container| status(input, container, init)).collect()
+}
+
+fn status(input: &StatusInput<'_>, container: &Container, init: bool) -> ApiStatus {
+    let mut records: Vec<&ContainerStatus> =
+        input.observed.containers.iter().filter(|c| c.name == container.name).collect();
+    records.sort_by_key(|record| std::cmp::Reverse((record.attempt, record.created_at)));
+    let earlier = earlier_status(input, &container.name, init);
+    let mut status = match records.first() {
+        Some(latest) => from_records(input, latest, records.get(1).copied(), earlier),
+        None => without_record(input, container, earlier, init),
+    };
+    override_with_waiting(input, container, records.first().copied(), init, &mut status);
+    set_probes(input, container, records.first().copied(), init, &mut status);
+    status
+}
+
+fn earlier_status<'a>(input: &StatusInput<'a>, name: &str, init: bool) -> Option<&'a ApiStatus> {
+    let list = if init { &input.previous.init_container_statuses } else { &input.previous.container_statuses };
+    list.iter().flatten().find(|status| status.name == name)
+}
+
+fn from_records(
+    input: &StatusInput<'_>,
+    latest: &ContainerStatus,
+    before: Option<&ContainerStatus>,
+    earlier: Option<&ApiStatus>,
+) -> ApiStatus {
+    // Without a record of the instance before, the API may still remember it.
+    let last_state = before.and_then(|record| terminated(input, record)).map(state_terminated).or_else(|| {
+        earlier.and_then(|earlier| {
+            let same = earlier.container_id.as_deref() == Some(&format!("{ID_SCHEME}{}", latest.id));
+            if same {
+                earlier.last_state.clone()
+            } else {
+                earlier.state.clone().filter(|state| state.terminated.is_some()).or_else(|| earlier.last_state.clone())
+            }
+        })
+    });
+    let state = match &latest.state {
+        ContainerState::Created => waiting("ContainerCreating", None),
+        ContainerState::Running { started_at, .. } => ApiState {
+            running: Some(ContainerStateRunning { started_at: Some(api_time(*started_at)) }),
+            ..ApiState::default()
+        },
+        ContainerState::Exited { .. } => terminated(input, latest).map(state_terminated).unwrap_or_default(),
+    };
+    ApiStatus {
+        name: latest.name.clone(),
+        image: latest.image.clone(),
+        image_id: latest.image_id.clone(),
+        container_id: Some(format!("{ID_SCHEME}{}", latest.id)),
+        restart_count: i32::try_from(latest.attempt).unwrap_or(i32::MAX),
+        state: Some(state),
+        last_state: Some(last_state.unwrap_or_default()),
+        ..ApiStatus::default()
+    }
+}
+
+/// A container of which no record exists: never started, or lost.
+fn without_record(
+    input: &StatusInput<'_>,
+    container: &Container,
+    earlier: Option<&ApiStatus>,
+    init: bool,
+) -> ApiStatus {
+    let default_reason =
+        if input.pod.init_containers().is_empty() || init { "ContainerCreating" } else { "PodInitializing" };
+    let mut status = ApiStatus {
+        name: container.name.clone(),
+        image: container.image.clone().unwrap_or_default(),
+        state: Some(waiting(default_reason, None)),
+        last_state: Some(ApiState::default()),
+        ..ApiStatus::default()
+    };
+    let Some(earlier) = earlier else { return status };
+    status.restart_count = earlier.restart_count;
+    status.last_state.clone_from(&earlier.last_state);
+    let Some(state) = &earlier.state else { return status };
+    if let Some(end) = &state.terminated {
+        // Its record was collected; the API remembers how it ended.
+        status.container_id.clone_from(&earlier.container_id);
+        status.image_id.clone_from(&earlier.image_id);
+        status.state = Some(ApiState { terminated: Some(end.clone()), ..ApiState::default() });
+    } else if state.running.is_some() {
+        let lost = ContainerStateTerminated {
+            exit_code: 137,
+            reason: Some("ContainerStatusUnknown".to_owned()),
+            message: Some("The container could not be located when the pod was terminated".to_owned()),
+            container_id: earlier.container_id.clone(),
+            ..ContainerStateTerminated::default()
+        };
+        if input.terminating || input.terminated {
+            status.state = Some(state_terminated(lost));
+        } else {
+            let message =
+                "The container could not be located when the pod was deleted.  The container used to be Running";
+            status.last_state =
+                Some(state_terminated(ContainerStateTerminated { message: Some(message.to_owned()), ..lost }));
+            status.restart_count += 1;
+        }
+    }
+    status
+}
+
+/// What the worker's last attempt says beats the runtime's view, as for `CrashLoopBackOff`.
+fn override_with_waiting(
+    input: &StatusInput<'_>,
+    container: &Container,
+    latest: Option<&ContainerStatus>,
+    init: bool,
+    status: &mut ApiStatus,
+) {
+    let Some(why) = input.waiting.get(&container.name) else { return };
+    if input.terminated || input.terminating {
+        return;
+    }
+    let runs = latest.is_some_and(|record| matches!(record.state, ContainerState::Running { .. }));
+    let restarts = if is_sidecar(container) { !input.pod.is_deleting() } else { should_start(input.pod, latest) };
+    let done = init
+        && latest.is_some_and(|record| matches!(record.state, ContainerState::Exited { exit_code: 0, .. }))
+        && !is_sidecar(container);
+    if runs || !restarts || done {
+        return;
+    }
+    if let Some(end) = status.state.as_ref().and_then(|state| state.terminated.clone()) {
+        status.last_state = Some(state_terminated(end));
+    }
+    status.state = Some(waiting(&why.reason, Some(&why.message)));
+}
+
+fn set_probes(
+    input: &StatusInput<'_>,
+    container: &Container,
+    latest: Option<&ContainerStatus>,
+    init: bool,
+    status: &mut ApiStatus,
+) {
+    let running = status.state.as_ref().is_some_and(|state| state.running.is_some());
+    let probed = latest.and_then(|record| input.probes.get(&record.id));
+    let started = running && probed.map_or(container.startup_probe.is_none(), |probe| probe.started);
+    status.started = Some(started);
+    status.ready = if init && !is_sidecar(container) {
+        status.state.as_ref().and_then(|state| state.terminated.as_ref()).is_some_and(|end| end.exit_code == 0)
+    } else {
+        running
+            && started
+            && !input.terminated
+            && probed.map_or(container.readiness_probe.is_none(), |probe| probe.ready)
+    };
+}
+
+fn waiting(reason: &str, message: Option<&str>) -> ApiState {
+    let waiting = ContainerStateWaiting {
+        reason: Some(reason.to_owned()),
+        message: message.filter(|m| !m.is_empty()).map(str::to_owned),
+    };
+    ApiState { waiting: Some(waiting), ..ApiState::default() }
+}
+
+fn state_terminated(end: ContainerStateTerminated) -> ApiState {
+    ApiState { terminated: Some(end), ..ApiState::default() }
+}
+
+fn terminated(input: &StatusInput<'_>, record: &ContainerStatus) -> Option<ContainerStateTerminated> {
+    let ContainerState::Exited { started_at, finished_at, exit_code, reason, message, .. } = &record.state else {
+        return None;
+    };
+    let message = input.termination_messages.get(&record.id).unwrap_or(message);
+    Some(ContainerStateTerminated {
+        container_id: Some(format!("{ID_SCHEME}{}", record.id)),
+        exit_code: *exit_code,
+        started_at: Some(api_time(*started_at)),
+        finished_at: Some(api_time(*finished_at)),
+        reason: (!reason.is_empty()).then(|| reason.clone()),
+        message: (!message.is_empty()).then(|| message.clone()),
+        signal: None,
+    })
+}

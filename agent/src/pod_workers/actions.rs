@@ -1,0 +1,313 @@
+//! Carries out what [`crate::pod_actions::plan`] decided.
+//!
+//! Sandbox, volumes and images are made at the same time; then the containers are started one after the other, each as
+//! soon as its own image is there.
+
+use std::{
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use k8s_openapi::api::core::v1::Container;
+
+use super::{PodWorker, Progress, RuntimeState, images};
+use crate::{
+    container_config::{self, ContainerInput},
+    events::Severity,
+    lifecycle,
+    objects::FRESH,
+    pod::PodExt,
+    pod_actions::PodActions,
+    pod_status::WaitingReason,
+    runtime::{
+        Image, RuntimeError,
+        types::{ContainerId, ContainerState, SandboxId, SandboxState, SandboxStatus},
+    },
+    volume::MountedVolumes,
+};
+
+/// A postStart hook may take long, but not forever.
+const POST_START_LIMIT: Duration = Duration::from_secs(600);
+
+/// How the start of one container went.
+enum Start {
+    Started,
+    /// In back-off for this long.
+    Later(Duration),
+    Failed,
+}
+
+impl PodWorker {
+    pub(super) async fn act(&mut self, actions: &PodActions, state: &RuntimeState) -> Progress {
+        if actions.kill_pod {
+            if !self.kill_pod(state).await {
+                return Progress::Failed;
+            }
+            if actions.create_sandbox.is_none() {
+                return Progress::Settled(None);
+            }
+            self.ctx.events.pod(
+                &self.pod,
+                None,
+                Severity::Normal,
+                "SandboxChanged",
+                "Pod sandbox changed, it will be killed and re-created.",
+            );
+        }
+        if !self.kill_containers(&actions.to_kill, state).await {
+            return Progress::Failed;
+        }
+        let names: Vec<&String> = actions.init_to_start.iter().chain(&actions.to_start).collect();
+        let pod = Arc::clone(&self.pod);
+        let mut containers: Vec<&Container> = names.iter().filter_map(|name| pod.container(name)).collect();
+        let mut pause: Option<Duration> = None;
+        let mut failed = false;
+        // Who waits out a crash needs no image yet.
+        let fresh = if actions.to_kill.is_empty() { None } else { self.observe().await };
+        let state = fresh.as_ref().unwrap_or(state);
+        containers.retain(|container| match self.crash_backoff(container, state) {
+            Some(left) => {
+                pause = Some(pause.map_or(left, |pause| pause.min(left)));
+                false
+            }
+            None => true,
+        });
+        if containers.is_empty() && actions.create_sandbox.is_none() {
+            return Progress::Settled(pause);
+        }
+        let Some((sandbox, volumes, images)) = self.prepare(actions, state, &containers).await else {
+            return Progress::Failed;
+        };
+        for (container, image) in containers.into_iter().zip(images) {
+            let start = match image {
+                Ok(image) => self.start_container(container, &image, &sandbox, &volumes, state).await,
+                Err(images::Unavailable { why, retry }) => {
+                    self.waiting.insert(container.name.clone(), why);
+                    retry.map_or(Start::Failed, Start::Later)
+                }
+            };
+            match start {
+                Start::Started => {}
+                Start::Later(left) => pause = Some(pause.map_or(left, |pause| pause.min(left))),
+                Start::Failed => failed = true,
+            }
+        }
+        if failed { Progress::Failed } else { Progress::Settled(pause) }
+    }
+
+    /// Sandbox, volumes and images, all at once.
+    async fn prepare(
+        &mut self,
+        actions: &PodActions,
+        state: &RuntimeState,
+        containers: &[&Container],
+    ) -> Option<(SandboxStatus, MountedVolumes, Vec<Result<Image, images::Unavailable>>)> {
+        let ctx = Arc::clone(&self.ctx);
+        let pod = Arc::clone(&self.pod);
+        let existing = state.sandboxes.iter().filter(|s| s.state == SandboxState::Ready).max_by_key(|s| s.attempt);
+        let sandbox = async {
+            match (actions.create_sandbox, existing) {
+                (None, Some(sandbox)) => Ok(Some(sandbox.clone())),
+                (None, None) => Ok(None),
+                (Some(attempt), _) => {
+                    ctx.runtime.run_pod_sandbox(&container_config::sandbox(&ctx, &pod, attempt)).await.map(Some)
+                }
+            }
+        };
+        let volumes = ctx.volumes.ensure(&pod, FRESH);
+        let images = self.ensure_images(containers);
+        // While an image comes, a status is due that says so; the status manager holds it back if all goes fast.
+        let (sandbox, volumes, images) = tokio::join!(sandbox, volumes, images);
+        self.volumes_checked = Some(tokio::time::Instant::now());
+        let volumes = match volumes {
+            Ok(volumes) => volumes,
+            Err(error) => {
+                self.ctx.events.pod(&self.pod, None, Severity::Warning, "FailedMount", error.to_string());
+                self.record_unavailable(containers, images);
+                return None;
+            }
+        };
+        match sandbox {
+            Ok(sandbox) => Some((sandbox?, volumes, images)),
+            Err(error) => {
+                let message = format!("Failed to create pod sandbox: {}", chain(&error));
+                self.ctx.events.pod(&self.pod, None, Severity::Warning, "FailedCreatePodSandBox", message);
+                self.record_unavailable(containers, images);
+                None
+            }
+        }
+    }
+
+    fn record_unavailable(&mut self, containers: &[&Container], images: Vec<Result<Image, images::Unavailable>>) {
+        for (container, image) in containers.iter().zip(images) {
+            if let Err(unavailable) = image {
+                self.waiting.insert(container.name.clone(), unavailable.why);
+            }
+        }
+    }
+
+    /// How long the container must still wait after its last end.
+    fn crash_backoff(&mut self, container: &Container, state: &RuntimeState) -> Option<Duration> {
+        let latest =
+            state.containers.iter().filter(|c| c.name == container.name).max_by_key(|c| (c.attempt, c.created_at))?;
+        let ContainerState::Exited { finished_at, .. } = latest.state else { return None };
+        let now = SystemTime::now();
+        let Some((left, delay)) = self.restarts.remaining(&container.name, finished_at, now) else {
+            self.restarts.next(&container.name, finished_at, now);
+            return None;
+        };
+        let (name, pod) = (&container.name, self.pod.display());
+        let why = WaitingReason {
+            reason: "CrashLoopBackOff".to_owned(),
+            message: format!("back-off {} restarting failed container={name} pod={pod}", go_duration(delay)),
+        };
+        self.waiting.insert(name.clone(), why);
+        let message = format!("Back-off restarting failed container {name} in pod {pod}");
+        self.ctx.events.pod(&self.pod, Some(name), Severity::Warning, "BackOff", message);
+        Some(left)
+    }
+
+    async fn start_container(
+        &mut self,
+        container: &Container,
+        image: &Image,
+        sandbox: &SandboxStatus,
+        volumes: &MountedVolumes,
+        state: &RuntimeState,
+    ) -> Start {
+        let attempt = self.next_attempt(&container.name, state);
+        let pod = Arc::clone(&self.pod);
+        let ctx = Arc::clone(&self.ctx);
+        let pod_ips: Vec<IpAddr> = if sandbox.host_network { vec![ctx.config.node_ip] } else { sandbox.ips.clone() };
+        let input = ContainerInput { pod: &pod, container, image, attempt, pod_ips: &pod_ips, volumes };
+        let config = match container_config::container(&ctx, &input).await {
+            Ok(config) => config,
+            Err(error) => return self.start_failed(container, "CreateContainerConfigError", &error, "Failed"),
+        };
+        let id = match ctx.runtime.create_container(&sandbox.id, &config).await {
+            Ok(id) => id,
+            Err(error) => {
+                let reason = if matches!(error, RuntimeError::InvalidConfig { .. }) {
+                    "CreateContainerConfigError"
+                } else {
+                    "CreateContainerError"
+                };
+                return self.start_failed(container, reason, &error, "Failed");
+            }
+        };
+        ctx.events.pod(&pod, Some(&container.name), Severity::Normal, "Created", "Container created");
+        if let Err(error) = ctx.runtime.start_container(&id).await {
+            return self.start_failed(container, "RunContainerError", &error, "Failed");
+        }
+        self.waiting.remove(&container.name);
+        ctx.events.pod(&pod, Some(&container.name), Severity::Normal, "Started", "Container started");
+        if let Some(hook) = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.post_start.as_ref()) {
+            let ip = pod_ips.first().copied();
+            if let Err(message) = lifecycle::run(ctx.runtime.as_ref(), &id, container, hook, ip, POST_START_LIMIT).await
+            {
+                return self.post_start_failed(container, &id, &message).await;
+            }
+        }
+        Start::Started
+    }
+
+    async fn post_start_failed(&mut self, container: &Container, id: &ContainerId, message: &str) -> Start {
+        self.ctx.events.pod(
+            &self.pod,
+            Some(&container.name),
+            Severity::Warning,
+            "FailedPostStartHook",
+            format!("PostStartHook failed: {message}"),
+        );
+        let why = WaitingReason { reason: "PostStartHookError".to_owned(), message: message.to_owned() };
+        self.waiting.insert(container.name.clone(), why);
+        let killed = self.kill_container(container, id, "FailedPostStartHook", None).await;
+        if killed { Start::Later(Duration::from_millis(1)) } else { Start::Failed }
+    }
+
+    fn start_failed(
+        &mut self,
+        container: &Container,
+        reason: &str,
+        error: &(dyn std::error::Error + 'static),
+        event: &'static str,
+    ) -> Start {
+        let message = chain(error);
+        self.ctx.events.pod(&self.pod, Some(&container.name), Severity::Warning, event, format!("Error: {message}"));
+        self.waiting.insert(container.name.clone(), WaitingReason { reason: reason.to_owned(), message });
+        Start::Failed
+    }
+
+    /// 0 for the first instance; counts on from what the API remembers if no record is left here.
+    fn next_attempt(&self, name: &str, state: &RuntimeState) -> u32 {
+        let recorded = state.containers.iter().filter(|c| c.name == name).map(|c| c.attempt + 1).max();
+        let status = self.ctx.status.get(&self.uid);
+        let status = status.as_ref().unwrap_or_else(|| self.pod.status_or_default());
+        let mut statuses =
+            status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
+        let remembered = statuses.find(|status| status.name == name).map(|status| {
+            let ran = status.container_id.is_some()
+                && status.state.as_ref().is_some_and(|s| s.running.is_some() || s.terminated.is_some());
+            u32::try_from(status.restart_count).unwrap_or(0) + u32::from(ran)
+        });
+        recorded.or(remembered).unwrap_or(0)
+    }
+
+    /// Keeps one dead instance of each container, removes older ones and what is left of older sandboxes.
+    pub(super) async fn collect_dead(&mut self, state: &RuntimeState) {
+        let mut dead: Vec<_> =
+            state.containers.iter().filter(|c| matches!(c.state, ContainerState::Exited { .. })).collect();
+        dead.sort_by(|a, b| (&a.name, b.attempt).cmp(&(&b.name, a.attempt)));
+        let mut kept: Vec<&ContainerId> = Vec::new();
+        for (index, container) in dead.iter().enumerate() {
+            if index == 0 || dead[index - 1].name != container.name {
+                kept.push(&container.id);
+                continue;
+            }
+            match self.ctx.runtime.remove_container(&container.id).await {
+                Ok(()) => {
+                    self.termination_messages.remove(&container.id);
+                    crate::gc::remove_container_logs(&container.log_path).await;
+                }
+                Err(error) => tracing::warn!(pod = %self.pod.display(), %error, "remove a dead container"),
+            }
+        }
+        let newest = state.sandboxes.iter().map(|s| s.attempt).max();
+        let in_use = |id: &SandboxId| {
+            state.containers.iter().any(|c| {
+                c.sandbox_id == *id && (kept.contains(&&c.id) || !matches!(c.state, ContainerState::Exited { .. }))
+            })
+        };
+        for sandbox in state
+            .sandboxes
+            .iter()
+            .filter(|s| Some(s.attempt) != newest && s.state == SandboxState::NotReady && !in_use(&s.id))
+        {
+            if let Err(error) = self.ctx.runtime.remove_pod_sandbox(&sandbox.id).await {
+                tracing::warn!(pod = %self.pod.display(), %error, "remove an old sandbox");
+            }
+        }
+    }
+}
+
+/// An error with all its causes, as people want to read it.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// `10s`, `1m20s`, `5m0s`.
+fn go_duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    if seconds < 60 { format!("{seconds}s") } else { format!("{}m{}s", seconds / 60, seconds % 60) }
+}

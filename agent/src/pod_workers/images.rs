@@ -1,0 +1,182 @@
+//! Sees to it that a container's image is there: pull policy and pull back-off.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+use parking_lot::Mutex;
+
+use super::PodWorker;
+use crate::{
+    backoff::Backoff,
+    container_config,
+    context::NodeContext,
+    events::Severity,
+    pod_status::WaitingReason,
+    runtime::{Image, ImageError},
+};
+
+/// Failed pulls, by image. Owned by the pod's worker; the lock is only for concurrent pulls of one sync.
+#[derive(Default, Clone)]
+pub(super) struct PullBackoff(Arc<Mutex<Pulls>>);
+
+#[derive(Default)]
+struct Pulls {
+    backoff: Backoff,
+    failed_at: std::collections::HashMap<String, (SystemTime, String)>,
+}
+
+/// Why a container has no image yet.
+pub(super) struct Unavailable {
+    pub(super) why: WaitingReason,
+    /// When to try again; `None`: after the usual pause.
+    pub(super) retry: Option<Duration>,
+}
+
+impl PodWorker {
+    /// The images of these containers, in order. Gives up early when the pod is deleted meanwhile.
+    pub(super) fn ensure_images(
+        &self,
+        containers: &[&Container],
+    ) -> impl Future<Output = Vec<Result<Image, Unavailable>>> + use<> {
+        let (ctx, pod, pulls) = (Arc::clone(&self.ctx), Arc::clone(&self.pod), self.pulls.clone());
+        let containers: Vec<Container> = containers.iter().map(|&container| container.clone()).collect();
+        let mut desired = self.desired.clone();
+        let shutdown = self.shutdown.clone();
+        async move {
+            let cancelled = async {
+                tokio::select! {
+                    _ = desired.wait_for(super::Desired::must_stop) => {}
+                    () = shutdown.cancelled() => {}
+                }
+            };
+            tokio::pin!(cancelled);
+            let all =
+                futures::future::join_all(containers.iter().map(|container| ensure(&ctx, &pod, &pulls, container)));
+            tokio::select! {
+                images = all => images,
+                () = &mut cancelled => containers.iter().map(|_| Err(interrupted())).collect(),
+            }
+        }
+    }
+}
+
+fn interrupted() -> Unavailable {
+    let why = WaitingReason { reason: "ContainerCreating".to_owned(), message: String::new() };
+    Unavailable { why, retry: Some(Duration::from_millis(1)) }
+}
+
+async fn ensure(
+    ctx: &NodeContext,
+    pod: &Arc<Pod>,
+    pulls: &PullBackoff,
+    container: &Container,
+) -> Result<Image, Unavailable> {
+    let reference = container.image.as_deref().unwrap_or_default();
+    let event =
+        |severity, reason, message: String| ctx.events.pod(pod, Some(&container.name), severity, reason, message);
+    let present = match ctx.images.image_status(reference).await {
+        Ok(present) => present,
+        Err(error) => return Err(failed(&error, &event, None)),
+    };
+    let policy = container.image_pull_policy.as_deref().unwrap_or_else(|| default_policy(reference));
+    match (present, policy) {
+        (Some(image), "IfNotPresent" | "Never") => {
+            event(
+                Severity::Normal,
+                "Pulled",
+                format!("Container image \"{reference}\" already present on machine and can be accessed by the pod"),
+            );
+            return Ok(image);
+        }
+        (None, "Never") => {
+            return Err(failed(&ImageError::NeverPull { reference: reference.to_owned() }, &event, None));
+        }
+        _ => {}
+    }
+    pull(ctx, pod, pulls, reference, &event).await
+}
+
+async fn pull(
+    ctx: &NodeContext,
+    pod: &Arc<Pod>,
+    pulls: &PullBackoff,
+    reference: &str,
+    event: &(impl Fn(Severity, &'static str, String) + Sync),
+) -> Result<Image, Unavailable> {
+    {
+        let pulls = pulls.0.lock();
+        if let Some((at, last)) = pulls.failed_at.get(reference) {
+            if let Some((left, _)) = pulls.backoff.remaining(reference, *at, SystemTime::now()) {
+                let message = format!("Back-off pulling image \"{reference}\"");
+                event(Severity::Normal, "BackOff", message.clone());
+                event(Severity::Warning, "Failed", "Error: ImagePullBackOff".to_owned());
+                let why = WaitingReason {
+                    reason: "ImagePullBackOff".to_owned(),
+                    message: format!("{message}: ErrImagePull: {last}"),
+                };
+                return Err(Unavailable { why, retry: Some(left) });
+            }
+        }
+    }
+    event(Severity::Normal, "Pulling", format!("Pulling image \"{reference}\""));
+    let began = Instant::now();
+    let auth = container_config::pull_credentials(ctx, pod).await;
+    match ctx.images.pull_image(reference, &auth).await {
+        Ok(image) => {
+            let mut pulls = pulls.0.lock();
+            pulls.backoff.reset(reference);
+            pulls.failed_at.remove(reference);
+            let took = format!("{:.3}s", began.elapsed().as_secs_f64());
+            let size = image.size_bytes;
+            event(
+                Severity::Normal,
+                "Pulled",
+                format!(
+                    "Successfully pulled image \"{reference}\" in {took} ({took} including waiting). Image size: {size} bytes."
+                ),
+            );
+            Ok(image)
+        }
+        Err(error) => {
+            let retriable = matches!(error, ImageError::Pull { .. } | ImageError::Store { .. });
+            let mut retry = None;
+            if retriable {
+                let mut pulls = pulls.0.lock();
+                let now = SystemTime::now();
+                pulls.backoff.next(reference, now, now);
+                pulls.failed_at.insert(reference.to_owned(), (now, error.to_string()));
+                // Comes again soon to say that it waits.
+                retry = Some(Duration::from_secs(1));
+            }
+            Err(failed(&error, event, retry))
+        }
+    }
+}
+
+fn failed(error: &ImageError, event: &impl Fn(Severity, &'static str, String), retry: Option<Duration>) -> Unavailable {
+    let message = super::actions::chain(error);
+    let reason = match error {
+        ImageError::InvalidName { .. } => "InvalidImageName",
+        ImageError::NeverPull { .. } => "ErrImageNeverPull",
+        ImageError::Pull { .. } => "ErrImagePull",
+        ImageError::Store { .. } => "ImageInspectError",
+    };
+    let (event_reason, text) = match error {
+        ImageError::InvalidName { .. } => ("InspectFailed", message.clone()),
+        ImageError::NeverPull { .. } => ("ErrImageNeverPull", message.clone()),
+        _ => ("Failed", message.clone()),
+    };
+    event(Severity::Warning, event_reason, text);
+    event(Severity::Warning, "Failed", format!("Error: {reason}"));
+    Unavailable { why: WaitingReason { reason: reason.to_owned(), message }, retry }
+}
+
+/// `Always` for `:latest` and untagged images, as the API server defaults it.
+fn default_policy(reference: &str) -> &'static str {
+    let name = reference.rsplit('/').next().unwrap_or(reference);
+    let moving = !reference.contains('@') && name.rsplit_once(':').is_none_or(|(_, tag)| tag == "latest");
+    if moving { "Always" } else { "IfNotPresent" }
+}

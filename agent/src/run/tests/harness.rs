@@ -1,0 +1,209 @@
+//! The cluster of the component tests.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use coracle_apiserver::{server::ApiServer, testing, user::UserInfo};
+use k8s_openapi::api::core::v1::{ContainerStatus, Namespace, Pod};
+use kube::{Api, api::PostParams};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::super::{Parts, Tasks, spawn_node};
+use crate::{
+    AgentError,
+    config::AgentConfig,
+    network::{NetworkError, PodNetwork, PodNetworkRequest},
+    pod_status,
+    runtime::{
+        RuntimeService,
+        fake::{FakeImages, FakeRuntime},
+        types::{self, PodUid, SandboxStatus},
+    },
+    volume::NoMounts,
+};
+
+pub(super) const NODE_IP: &str = "198.18.0.2";
+/// Longer than anything here takes.
+pub(super) const LIMIT: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(5);
+
+/// An API server and one node.
+pub(super) struct Cluster {
+    pub(super) client: kube::Client,
+    pub(super) runtime: Arc<FakeRuntime>,
+    pub(super) images: Arc<FakeImages>,
+    server: Arc<ApiServer>,
+    dir: tempfile::TempDir,
+    agent: Option<(CancellationToken, tokio::task::JoinHandle<Result<(), AgentError>>)>,
+}
+
+impl Cluster {
+    pub(super) async fn start() -> Self {
+        let server = testing::server().await;
+        let client = server.client(UserInfo::component("test"));
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        for name in ["default", "kube-node-lease"] {
+            let namespace = serde_json::from_value(json!({"metadata": {"name": name}})).expect("namespace");
+            // The server may have made it by itself.
+            let _ = namespaces.create(&PostParams::default(), &namespace).await;
+        }
+        let dir = tempfile::tempdir().expect("directory");
+        let mut cluster = Self {
+            client,
+            runtime: Arc::new(FakeRuntime::new()),
+            images: Arc::new(FakeImages::default()),
+            server,
+            dir,
+            agent: None,
+        };
+        cluster.start_agent();
+        cluster
+    }
+
+    pub(super) fn start_agent(&mut self) {
+        let mut config = AgentConfig::new("n1", NODE_IP.parse().expect("address"));
+        config.data_dir = self.dir.path().join("data");
+        config.run_dir = self.dir.path().join("run");
+        std::fs::create_dir_all(self.agent_dir().join("pods")).expect("directory");
+        let parts = Parts {
+            runtime: Arc::clone(&self.runtime) as Arc<dyn RuntimeService>,
+            images: self.images.clone(),
+            network: Arc::new(ReadyNetwork),
+            cni: None,
+            mounter: Arc::new(NoMounts),
+            client_ca: None,
+        };
+        let shutdown = CancellationToken::new();
+        let mut tasks = Tasks::new(shutdown.clone());
+        spawn_node(&mut tasks, config, self.server.client(UserInfo::node("n1")), parts);
+        self.agent = Some((shutdown, tokio::spawn(tasks.finish(LIMIT))));
+    }
+
+    pub(super) async fn stop_agent(&mut self) {
+        let (shutdown, agent) = self.agent.take().expect("an agent runs");
+        shutdown.cancel();
+        agent.await.expect("no panic").expect("an orderly stop");
+    }
+
+    pub(super) async fn restart_agent(&mut self) {
+        self.stop_agent().await;
+        self.start_agent();
+    }
+
+    pub(super) async fn stop(mut self) {
+        self.stop_agent().await;
+    }
+
+    pub(super) fn agent_dir(&self) -> PathBuf {
+        self.dir.path().join("data/agent")
+    }
+
+    pub(super) fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), "default")
+    }
+
+    pub(super) async fn create(&self, pod: Pod) {
+        self.pods().create(&PostParams::default(), &pod).await.expect("create the pod");
+    }
+
+    pub(super) async fn runtime_state(&self, uid: &str) -> (Vec<SandboxStatus>, Vec<types::ContainerStatus>) {
+        self.runtime.pod_state(&PodUid(uid.to_owned())).await.expect("state")
+    }
+
+    /// Ends the running container of a pod.
+    pub(super) async fn crash(&self, name: &str, code: i32) {
+        let uid = self.pods().get(name).await.expect("pod").metadata.uid.expect("uid");
+        let (_, containers) = self.runtime_state(&uid).await;
+        let running = containers
+            .iter()
+            .find(|c| matches!(c.state, types::ContainerState::Running { .. }))
+            .expect("a running container");
+        self.runtime.exit(&running.id, code, if code == 0 { "Completed" } else { "Error" });
+    }
+
+    pub(super) async fn wait_pod(&self, name: &str, wanted: impl Fn(&Pod) -> bool) -> Pod {
+        let pods = self.pods();
+        let mut last = None;
+        let found = tokio::time::timeout(LIMIT, async {
+            loop {
+                let pod = pods.get(name).await.expect("get the pod");
+                if wanted(&pod) {
+                    return pod;
+                }
+                last = pod.status;
+                tokio::time::sleep(POLL).await;
+            }
+        });
+        match found.await {
+            Ok(pod) => pod,
+            Err(_) => panic!(
+                "{name} is not as wanted: {}\ncalls: {:?}",
+                serde_json::to_string_pretty(&last).unwrap_or_default(),
+                self.runtime.calls()
+            ),
+        }
+    }
+
+    pub(super) async fn wait_gone(&self, name: &str) {
+        let pods = self.pods();
+        self.wait_until("the pod is gone", async || pods.get_opt(name).await.expect("get").is_none()).await;
+    }
+
+    pub(super) async fn wait_until(&self, what: &str, condition: impl AsyncFn() -> bool) {
+        let wait = async {
+            while !condition().await {
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        tokio::time::timeout(LIMIT, wait)
+            .await
+            .unwrap_or_else(|_| panic!("not within {LIMIT:?}: {what}; calls: {:?}", self.runtime.calls()));
+    }
+}
+
+struct ReadyNetwork;
+
+#[async_trait::async_trait]
+impl PodNetwork for ReadyNetwork {
+    async fn setup(&self, _: &PodNetworkRequest) -> Result<Vec<std::net::IpAddr>, NetworkError> {
+        Ok(Vec::new())
+    }
+
+    async fn teardown(&self, _: &PodNetworkRequest) -> Result<(), NetworkError> {
+        Ok(())
+    }
+
+    async fn check(&self, _: &PodNetworkRequest) -> Result<(), NetworkError> {
+        Ok(())
+    }
+
+    fn ready(&self) -> Result<(), NetworkError> {
+        Ok(())
+    }
+}
+
+/// A pod bound to the node, with one container unless `spec` says otherwise.
+pub(super) fn pod(name: &str, spec: Value) -> Pod {
+    let mut full = json!({
+        "nodeName": "n1",
+        "automountServiceAccountToken": false,
+        "containers": [{"name": "main", "image": "nginx:1", "imagePullPolicy": "IfNotPresent"}],
+    });
+    for (key, value) in spec.as_object().expect("an object") {
+        full[key] = value.clone();
+    }
+    serde_json::from_value(json!({"metadata": {"name": name, "namespace": "default"}, "spec": full})).expect("pod")
+}
+
+pub(super) fn is_ready(pod: &Pod) -> bool {
+    pod.status.as_ref().is_some_and(pod_status::is_ready)
+}
+
+pub(super) fn container_status(pod: &Pod) -> ContainerStatus {
+    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.clone()).unwrap_or_default();
+    statuses.into_iter().next().unwrap_or_default()
+}
+
+pub(super) fn waiting_reason(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.container_statuses.as_ref()?.first()?.state.as_ref()?.waiting.as_ref()?.reason.as_deref()
+}

@@ -1,0 +1,131 @@
+//! `/portForward` over the channel protocol of WebSockets: `?port=80&port=81`, two channels a port.
+//!
+//! Channel 2n carries the data of the n-th port, 2n+1 its errors; the first message on each holds the port number as two
+//! little-endian bytes. The SPDY form of kubectl is not served here.
+
+use bytes::Bytes;
+use futures::{SinkExt, StreamExt};
+use http::{Request, Response};
+use hyper::body::Incoming;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::tcp::OwnedWriteHalf,
+    sync::mpsc,
+};
+use tokio_tungstenite::tungstenite::Message;
+
+use super::{
+    ServerContext,
+    query::Query,
+    reply::{Body, ReplyError},
+    websocket::{Socket, Upgrade},
+};
+use crate::runtime::types::{SandboxId, SandboxState};
+
+const PROTOCOLS: [&str; 3] = ["v4.channel.k8s.io", "v5.channel.k8s.io", "portforward.k8s.io"];
+const PIECE: usize = 32 * 1024;
+const OUTGOING: usize = 8;
+/// Channels are one byte.
+const MAX_PORTS: usize = 127;
+
+pub(super) async fn serve(
+    server: &ServerContext,
+    mut request: Request<Incoming>,
+    namespace: &str,
+    pod: &str,
+) -> Result<Response<Body>, ReplyError> {
+    let query = Query::parse(request.uri().query());
+    let ports: Option<Vec<u16>> = ["port", "ports"]
+        .iter()
+        .flat_map(|name| query.all(name))
+        .flat_map(|list| list.split(',').map(|port| port.parse().ok()).collect::<Vec<_>>())
+        .collect();
+    let ports = ports
+        .filter(|ports| !ports.is_empty() && ports.len() <= MAX_PORTS)
+        .ok_or_else(|| ReplyError::bad_request("ports must be numbers"))?;
+    let uid = server.find_pod(namespace, pod)?;
+    let (sandboxes, _) = server.ctx.runtime.pod_state(&uid).await.map_err(|error| ReplyError::internal(&error))?;
+    let sandbox = sandboxes.into_iter().find(|s| s.state == SandboxState::Ready).map(|s| s.id);
+    let sandbox = sandbox.ok_or_else(|| ReplyError::bad_request(format!("pod \"{pod}\" has no running sandbox")))?;
+    let upgrade = Upgrade::accept(&mut request, &PROTOCOLS)?;
+    let (response, socket) = upgrade.finish()?;
+    let server = server.clone();
+    // Ends with the connection.
+    drop(tokio::spawn(async move {
+        if let Some(socket) = socket.await {
+            forward(&server, &sandbox, &ports, socket).await;
+        }
+    }));
+    Ok(response)
+}
+
+async fn forward(server: &ServerContext, sandbox: &SandboxId, ports: &[u16], socket: Socket) {
+    let (mut sink, mut incoming) = socket.split();
+    let (outgoing, mut messages) = mpsc::channel::<Message>(OUTGOING);
+    let write = async move {
+        while let Some(message) = messages.recv().await {
+            if sink.send(message).await.is_err() {
+                return;
+            }
+        }
+    };
+    let talk = async {
+        let mut writers: Vec<Option<OwnedWriteHalf>> = Vec::new();
+        let mut readers = Vec::new();
+        for (index, &port) in ports.iter().enumerate() {
+            let channel = u8::try_from(index * 2).unwrap_or(u8::MAX);
+            for channel in [channel, channel + 1] {
+                let _ = outgoing.send(message(channel, &port.to_le_bytes())).await;
+            }
+            match server.ctx.runtime.port_forward(sandbox, port).await {
+                Ok(stream) => {
+                    let (mut reader, writer) = stream.into_split();
+                    writers.push(Some(writer));
+                    let outgoing = outgoing.clone();
+                    readers.push(async move {
+                        let mut buffer = vec![0; PIECE];
+                        while let Ok(read @ 1..) = reader.read(&mut buffer).await {
+                            if outgoing.send(message(channel, &buffer[..read])).await.is_err() {
+                                return;
+                            }
+                        }
+                    });
+                }
+                Err(error) => {
+                    let text = format!("error forwarding port {port} to pod: {error}");
+                    let _ = outgoing.send(message(channel + 1, text.as_bytes())).await;
+                    writers.push(None);
+                }
+            }
+        }
+        let receive = async {
+            while let Some(Ok(message)) = incoming.next().await {
+                let Message::Binary(data) = message else {
+                    if matches!(message, Message::Close(_)) {
+                        return;
+                    }
+                    continue;
+                };
+                let Some((&channel, bytes)) = data.split_first() else { continue };
+                if let Some(Some(writer)) = writers.get_mut(usize::from(channel / 2)).filter(|_| channel % 2 == 0) {
+                    let _ = writer.write_all(bytes).await;
+                }
+            }
+        };
+        let read_all = futures::future::join_all(readers);
+        tokio::select! {
+            () = receive => {}
+            _ = read_all => {}
+        }
+        let _ = outgoing.send(Message::Close(None)).await;
+        drop(outgoing);
+    };
+    tokio::join!(write, talk);
+}
+
+fn message(channel: u8, data: &[u8]) -> Message {
+    let mut bytes = Vec::with_capacity(data.len() + 1);
+    bytes.push(channel);
+    bytes.extend_from_slice(data);
+    Message::Binary(Bytes::from(bytes))
+}

@@ -1,0 +1,102 @@
+//! Puts a set of files into a volume so that readers see all of the old or all of the new.
+//!
+//! ```text
+//! <volume>/..2026_11_21_10_30_00.123456789/key   the files
+//! <volume>/..data -> ..2026_11_21_...            exchanged by rename
+//! <volume>/key -> ..data/key
+//! ```
+//! Source: upstream `pkg/volume/util/atomic_writer.go`.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink},
+    path::Path,
+};
+
+use std::io::Write;
+
+use super::{FileProjection, KindError, Payload, make_dir, remove_tree};
+
+const DATA: &str = "..data";
+const NEW_DATA: &str = "..data_tmp";
+
+/// Writes the payload; returns whether anything changed.
+pub(super) fn write(dir: &Path, payload: &Payload) -> Result<bool, KindError> {
+    let data = dir.join(DATA);
+    let old = fs::read_link(&data).ok().map(|target| dir.join(target));
+    if old.as_deref().is_some_and(|old| is_current(old, payload)) {
+        return Ok(false);
+    }
+    let stamp = format!("..{}", k8s_openapi::jiff::Timestamp::now().strftime("%Y_%m_%d_%H_%M_%S.%N"));
+    let fresh = dir.join(&stamp);
+    make_dir(&fresh)?;
+    for (path, file) in payload {
+        write_file(&fresh.join(path), file)?;
+    }
+    let temporary = dir.join(NEW_DATA);
+    let _ = fs::remove_file(&temporary);
+    symlink(&stamp, &temporary).map_err(KindError::io("link", &temporary))?;
+    fs::rename(&temporary, &data).map_err(KindError::io("rename", &temporary))?;
+    let tops: BTreeSet<&str> = payload.keys().map(|path| path.split('/').next().unwrap_or(path)).collect();
+    for top in &tops {
+        let link = dir.join(top);
+        if fs::symlink_metadata(&link).is_err() {
+            symlink(Path::new(DATA).join(top), &link).map_err(KindError::io("link", &link))?;
+        }
+    }
+    for entry in fs::read_dir(dir).map_err(KindError::io("read", dir))?.flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if !name.starts_with("..") && !tops.contains(name.as_ref()) {
+            fs::remove_file(entry.path()).map_err(KindError::io("remove", &entry.path()))?;
+        } else if name.starts_with("..") && name != DATA && name != stamp.as_str() {
+            remove_tree(&entry.path())?;
+        }
+    }
+    Ok(true)
+}
+
+/// Whether something has been written there.
+pub(super) fn has_content(dir: &Path) -> bool {
+    dir.join(DATA).is_dir()
+}
+
+fn write_file(path: &Path, file: &FileProjection) -> Result<(), KindError> {
+    if let Some(parent) = path.parent() {
+        make_dir(parent)?;
+    }
+    let mut out = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(file.mode)
+        .open(path)
+        .map_err(KindError::io("create", path))?;
+    out.write_all(&file.data).map_err(KindError::io("write", path))?;
+    // The umask must not decide.
+    out.set_permissions(fs::Permissions::from_mode(file.mode)).map_err(KindError::io("set the mode of", path))
+}
+
+fn is_current(old: &Path, payload: &Payload) -> bool {
+    let mut found = 0;
+    let mut pending = vec![old.to_owned()];
+    while let Some(dir) = pending.pop() {
+        let Ok(entries) = fs::read_dir(&dir) else { return false };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                pending.push(path);
+                continue;
+            }
+            let Some(file) = path.strip_prefix(old).ok().and_then(Path::to_str).and_then(|name| payload.get(name))
+            else {
+                return false;
+            };
+            if fs::read(&path).ok().as_deref() != Some(&file.data) {
+                return false;
+            }
+            found += 1;
+        }
+    }
+    found == payload.len()
+}

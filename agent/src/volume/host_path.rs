@@ -1,0 +1,58 @@
+//! Paths of the node, checked or made as their type says. Never removed, never chowned.
+
+use std::{
+    fs,
+    io::ErrorKind,
+    os::unix::fs::{FileTypeExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use k8s_openapi::api::core::v1::HostPathVolumeSource;
+
+use super::{KindError, blocking};
+
+pub(super) async fn ensure(source: &HostPathVolumeSource) -> Result<PathBuf, KindError> {
+    let path = PathBuf::from(&source.path);
+    let kind = source.type_.clone().unwrap_or_default();
+    blocking(move || {
+        check(&path, &kind)?;
+        Ok(path)
+    })
+    .await
+}
+
+fn check(path: &Path, kind: &str) -> Result<(), KindError> {
+    let wrong = |problem| Err(KindError::HostPath { path: path.display().to_string(), problem });
+    let found = match fs::metadata(path) {
+        Ok(metadata) => Some(metadata.file_type()),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => return Err(KindError::io("look at", path)(error)),
+    };
+    match (kind, found) {
+        // Without a type upstream's runtimes make a missing directory.
+        ("" | "DirectoryOrCreate", None) => make_dir(path),
+        ("FileOrCreate", None) => make_file(path),
+        ("", Some(_)) => Ok(()),
+        ("DirectoryOrCreate" | "Directory", Some(kind)) if kind.is_dir() => Ok(()),
+        ("FileOrCreate" | "File", Some(kind)) if kind.is_file() => Ok(()),
+        ("Socket", Some(kind)) if kind.is_socket() => Ok(()),
+        ("CharDevice", Some(kind)) if kind.is_char_device() => Ok(()),
+        ("BlockDevice", Some(kind)) if kind.is_block_device() => Ok(()),
+        ("DirectoryOrCreate" | "Directory", _) => wrong("is not a directory"),
+        ("FileOrCreate" | "File", _) => wrong("is not a file"),
+        ("Socket", _) => wrong("is not a socket file"),
+        ("CharDevice", _) => wrong("is not a character device"),
+        ("BlockDevice", _) => wrong("is not a block device"),
+        _ => wrong("has an unknown type"),
+    }
+}
+
+fn make_dir(path: &Path) -> Result<(), KindError> {
+    fs::create_dir_all(path).map_err(KindError::io("create", path))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).map_err(KindError::io("set the mode of", path))
+}
+
+fn make_file(path: &Path) -> Result<(), KindError> {
+    fs::OpenOptions::new().create(true).append(true).open(path).map_err(KindError::io("create", path))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o644)).map_err(KindError::io("set the mode of", path))
+}

@@ -1,0 +1,119 @@
+//! `subPath`: one file or directory of a volume, held fast (CVE-2021-25741).
+//!
+//! The path is walked by the kernel with `openat2(RESOLVE_BENEATH)`, so that no symlink leads out of the volume, also one
+//! that is exchanged meanwhile; what was opened, not its name, is bind-mounted to a place of our own.
+
+use std::{
+    fs, io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::PermissionsExt,
+    },
+    path::{Component, Path, PathBuf},
+};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2};
+
+use super::Mounter;
+
+/// Why there is no such sub-path: the waiting reason is `CreateContainerConfigError`.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SubPathError {
+    #[error("subPath {path:?} is not a relative path within the volume")]
+    BadPath { path: String },
+    #[error("failed to prepare subPath {path:?}: {source}")]
+    Open { path: String, source: io::Error },
+}
+
+/// Opens, makes if missing, and mounts `path` of `volume` at `target`; idempotent.
+pub(super) fn prepare(
+    volume: &Path,
+    path: &str,
+    target: &Path,
+    mounter: &dyn Mounter,
+) -> Result<PathBuf, SubPathError> {
+    let relative = Path::new(path);
+    if relative.is_absolute() || relative.components().any(|part| part == Component::ParentDir) {
+        return Err(SubPathError::BadPath { path: path.to_owned() });
+    }
+    let failed = |source: io::Error| SubPathError::Open { path: path.to_owned(), source };
+    if mounter.is_mount_point(target) {
+        return Ok(target.to_owned());
+    }
+    let root = openat(CWD, volume, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|e| failed(e.into()))?;
+    let found = match open_beneath(&root, relative) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            make_beneath(&root, relative).map_err(failed)?;
+            open_beneath(&root, relative).map_err(failed)?
+        }
+        other => other.map_err(failed)?,
+    };
+    make_target(&found, target).map_err(failed)?;
+    mounter.bind(found.as_fd(), target).map_err(failed)?;
+    Ok(target.to_owned())
+}
+
+fn open_beneath(root: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    Ok(openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?)
+}
+
+fn make_beneath(root: &OwnedFd, path: &Path) -> io::Result<()> {
+    let mut done = PathBuf::new();
+    for part in path.components() {
+        let parent = open_beneath(root, &done)?;
+        let part: &Path = part.as_ref();
+        match mkdirat(&parent, part, Mode::from_raw_mode(0o750)) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        done.push(part);
+    }
+    Ok(())
+}
+
+/// A mount point of the kind of what goes there.
+fn make_target(found: &OwnedFd, target: &Path) -> io::Result<()> {
+    let is_dir =
+        rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(found)?.st_mode) == rustix::fs::FileType::Directory;
+    if is_dir {
+        return fs::create_dir_all(target);
+    }
+    if let Some(parent) = target.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    let file = fs::OpenOptions::new().create(true).append(true).open(target)?;
+    file.set_permissions(fs::Permissions::from_mode(0o640))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::mounter::NoMounts, *};
+
+    #[test]
+    fn nothing_outside_the_volume_is_opened() {
+        let dir = tempfile::tempdir().expect("directory");
+        let volume = dir.path().join("v");
+        fs::create_dir_all(volume.join("inside")).expect("directory");
+        std::os::unix::fs::symlink("/etc", volume.join("abs")).expect("link");
+        std::os::unix::fs::symlink("../..", volume.join("up")).expect("link");
+        std::os::unix::fs::symlink("inside", volume.join("ok")).expect("link");
+        let cases = [
+            ("inside", true),
+            ("ok", true),
+            ("new/deep", true),
+            ("abs", false),
+            ("abs/passwd", false),
+            ("up", false),
+            ("../v", false),
+            ("/etc", false),
+        ];
+        for (path, fine) in cases {
+            let got = prepare(&volume, path, &dir.path().join("t").join(path.replace('/', "_")), &NoMounts);
+            assert_eq!(got.is_ok(), fine, "{path}: {got:?}");
+        }
+        assert!(volume.join("new/deep").is_dir());
+    }
+}

@@ -1,0 +1,106 @@
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+
+fn payload(files: &[(&str, &str)]) -> Payload {
+    files
+        .iter()
+        .map(|&(path, text)| (path.to_owned(), FileProjection { data: text.as_bytes().to_vec(), mode: 0o640 }))
+        .collect()
+}
+
+fn shown(dir: &Path) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).expect("directory").flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !name.starts_with("..") && entry.path().is_file() {
+            found.insert(name, std::fs::read_to_string(entry.path()).expect("file"));
+        }
+    }
+    found
+}
+
+fn texts(files: &[(&str, &str)]) -> BTreeMap<String, String> {
+    files.iter().map(|&(name, text)| (name.to_owned(), text.to_owned())).collect()
+}
+
+#[test]
+fn files_are_exchanged_as_a_whole() {
+    let dir = tempfile::tempdir().expect("directory");
+    let steps: [(&[(&str, &str)], bool); 4] = [
+        (&[("a", "1"), ("b", "2")], true),
+        (&[("a", "1"), ("b", "2")], false),
+        (&[("a", "3")], true),
+        (&[("a", "3"), ("c", "4")], true),
+    ];
+    for (files, changed) in steps {
+        assert_eq!(atomic_writer::write(dir.path(), &payload(files)).expect("write"), changed, "{files:?}");
+        assert_eq!(shown(dir.path()), texts(files));
+    }
+    let data: Vec<_> = std::fs::read_dir(dir.path())
+        .expect("directory")
+        .flatten()
+        .filter(|e| e.file_name().to_string_lossy().starts_with(".."))
+        .collect();
+    assert_eq!(data.len(), 2, "only ..data and its target stay");
+}
+
+#[test]
+fn nested_paths_and_modes_are_kept() {
+    let dir = tempfile::tempdir().expect("directory");
+    atomic_writer::write(dir.path(), &payload(&[("d/e/f", "x")])).expect("write");
+    let file = dir.path().join("d/e/f");
+    assert_eq!(std::fs::read_to_string(&file).expect("read"), "x");
+    assert_eq!(std::fs::metadata(&file).expect("file").permissions().mode() & 0o777, 0o640);
+}
+
+#[test]
+fn items_choose_and_name_files() {
+    let data = BTreeMap::from([("k".to_owned(), b"v".to_vec()), ("l".to_owned(), b"w".to_vec())]);
+    let item = |key: &str, path: &str, mode| KeyToPath { key: key.to_owned(), path: path.to_owned(), mode };
+    let all = select_items("config", &data, None, Some(0o600), false).expect("all");
+    assert_eq!(all.keys().collect::<Vec<_>>(), ["k", "l"]);
+    assert!(all.values().all(|file| file.mode == 0o600));
+    let one = select_items("config", &data, Some(&[item("k", "x/y", Some(0o400))]), None, false).expect("one");
+    assert_eq!(one, Payload::from([("x/y".to_owned(), FileProjection { data: b"v".to_vec(), mode: 0o400 })]));
+    let missing = select_items("config", &data, Some(&[item("z", "z", None)]), None, false);
+    assert_eq!(missing.expect_err("missing").to_string(), "references non-existent config key: z");
+    assert_eq!(
+        select_items("config", &data, Some(&[item("z", "z", None)]), None, true).expect("optional"),
+        Payload::new()
+    );
+}
+
+#[test]
+fn paths_that_leave_the_volume_are_refused() {
+    for path in ["../a", "a/../b", "/a", "", "..data"] {
+        assert!(checked(path).is_err(), "{path}");
+    }
+    assert!(checked("a/b..c").is_ok());
+}
+
+#[tokio::test]
+async fn host_paths_are_checked_by_type() {
+    let dir = tempfile::tempdir().expect("directory");
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").expect("file");
+    let cases = [
+        (dir.path().to_owned(), "Directory", true),
+        (file.clone(), "File", true),
+        (file.clone(), "Directory", false),
+        (dir.path().join("none"), "Directory", false),
+        (dir.path().join("none"), "Socket", false),
+        (dir.path().join("made"), "DirectoryOrCreate", true),
+        (dir.path().join("touched"), "FileOrCreate", true),
+        (file, "", true),
+        (PathBuf::from("/dev/null"), "CharDevice", true),
+        (PathBuf::from("/dev/null"), "BlockDevice", false),
+    ];
+    for (path, kind, fine) in cases {
+        let source = k8s_openapi::api::core::v1::HostPathVolumeSource {
+            path: path.display().to_string(),
+            type_: Some(kind.to_owned()),
+        };
+        assert_eq!(host_path::ensure(&source).await.is_ok(), fine, "{} {kind}", path.display());
+    }
+}
