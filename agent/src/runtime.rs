@@ -3,9 +3,26 @@
 //! [`RuntimeService`] and [`ImageService`] are what the agent's sync loop sees; fakes of both live beside the
 //! real ones behind `feature = "testing"`. The real runtime talks to one shim a pod and never links libcontainer.
 
+mod attach;
+mod binaries;
+mod cgroup;
+mod checkpoint;
+mod container_create;
+mod container_remove;
+mod container_start;
+mod container_stop;
+mod exec;
 #[cfg(any(test, feature = "testing"))]
 pub mod fake;
 pub mod local;
+pub mod oci_spec;
+mod port_forward;
+mod recover;
+mod sandbox_remove;
+mod sandbox_run;
+mod sandbox_stop;
+mod shim_client;
+mod streams;
 pub mod types;
 
 use std::time::Duration;

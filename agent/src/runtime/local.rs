@@ -1,14 +1,33 @@
 //! The real runtime: one shim a pod, state on disk under the run directory.
 //!
-//! This file only maps CRI's verbs to the modules that do them, one verb a file.
+//! This file holds the state in memory and maps CRI's verbs to the modules that do them, one verb a file. The state follows
+//! the shims' news; nobody else writes it. Verbs that make or destroy run in tasks of their own, so that a caller who gives
+//! up leaves nothing half done.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Weak},
+    time::{Duration, SystemTime},
+};
 
 use async_trait::async_trait;
-use tokio::sync::broadcast;
+use coracle_shim_protocol::{Exit, layout};
+use parking_lot::Mutex;
+use tokio::sync::{broadcast, watch};
 
-use super::*;
+use super::{
+    binaries::Binaries,
+    cgroup::Hierarchies,
+    checkpoint::{self, ContainerCheckpoint, SandboxCheckpoint},
+    oci_spec::Node,
+    shim_client::{Listener, ShimClient},
+    *,
+};
 use crate::network::PodNetwork;
+
+/// News nobody has fetched: as many changes as 128 pods make at once; who lags relists.
+const EVENTS: usize = 512;
 
 /// What [`LocalRuntime::start`] needs.
 pub struct RuntimeConfig {
@@ -26,7 +45,48 @@ pub struct RuntimeConfig {
 
 /// Runs pods on this machine.
 pub struct LocalRuntime {
+    inner: Arc<Inner>,
+}
+
+/// What the verbs work on.
+pub(super) struct Inner {
+    pub(super) run_dir: PathBuf,
+    pub(super) root_dir: PathBuf,
+    pub(super) network: Arc<dyn PodNetwork>,
+    pub(super) images: Arc<dyn ImageService>,
+    pub(super) binaries: Binaries,
+    pub(super) hierarchies: Hierarchies,
+    pub(super) node: Node,
+    pub(super) boot_id: String,
+    state: Mutex<State>,
     events: broadcast::Sender<RuntimeEvent>,
+    weak: Weak<Inner>,
+}
+
+#[derive(Default)]
+struct State {
+    sandboxes: BTreeMap<SandboxId, Arc<Sandbox>>,
+    containers: BTreeMap<ContainerId, Arc<Container>>,
+}
+
+/// A sandbox in memory.
+pub(super) struct Sandbox {
+    pub(super) id: SandboxId,
+    pub(super) directory: PathBuf,
+    pub(super) checkpoint: Mutex<SandboxCheckpoint>,
+    pub(super) client: Mutex<Option<Arc<ShimClient>>>,
+    /// Held by stop and remove, one at a time.
+    pub(super) ending: tokio::sync::Mutex<()>,
+}
+
+/// A container in memory.
+pub(super) struct Container {
+    pub(super) id: ContainerId,
+    pub(super) sandbox: Arc<Sandbox>,
+    pub(super) directory: PathBuf,
+    pub(super) checkpoint: ContainerCheckpoint,
+    /// `None` until it is made: nobody has heard of it.
+    pub(super) state: watch::Sender<Option<ContainerState>>,
 }
 
 impl LocalRuntime {
@@ -35,59 +95,310 @@ impl LocalRuntime {
     ///
     /// # Errors
     /// [`RuntimeError::State`] when directories or binaries are unusable.
-    pub async fn start(_config: RuntimeConfig) -> Result<Arc<Self>, RuntimeError> {
-        Ok(Arc::new(Self { events: broadcast::channel(256).0 }))
+    pub async fn start(config: RuntimeConfig) -> Result<Arc<Self>, RuntimeError> {
+        let state = |operation, path: &Path| {
+            let path = path.to_owned();
+            move |source| RuntimeError::State { operation, path, source }
+        };
+        for directory in [&config.run_dir.join("sandboxes"), &config.root_dir.join("containers")] {
+            make_private(directory).map_err(state("make", directory))?;
+        }
+        let binaries = Binaries::seal(&config.shim_path)?;
+        let hierarchies =
+            Hierarchies::detect().map_err(state("read", Path::new("/proc/self/mountinfo")))?;
+        let node = Node { cgroup_v2: hierarchies.is_v2(), min_oom_score_adj: min_oom_score_adj() };
+        let inner = Arc::new_cyclic(|weak| Inner {
+            run_dir: config.run_dir,
+            root_dir: config.root_dir,
+            network: config.network,
+            images: config.images,
+            binaries,
+            hierarchies,
+            node,
+            boot_id: checkpoint::boot_id(),
+            state: Mutex::default(),
+            events: broadcast::channel(EVENTS).0,
+            weak: Weak::clone(weak),
+        });
+        recover::recover(&inner).await;
+        Ok(Arc::new(Self { inner }))
+    }
+}
+
+/// What this process may not lower the score below: everything, without CAP_SYS_RESOURCE.
+fn min_oom_score_adj() -> i32 {
+    const CAP_SYS_RESOURCE: u32 = 24;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
+    if mask.is_some_and(|mask| mask >> CAP_SYS_RESOURCE & 1 == 1) {
+        return -1000;
+    }
+    let own = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default().trim().parse().unwrap_or(0);
+    tracing::warn!(lowest = own, "no CAP_SYS_RESOURCE: oom_score_adj of containers is clamped");
+    own
+}
+
+pub(super) fn make_private(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+impl Inner {
+    /// As what the shim's client takes.
+    pub(super) fn listener(&self) -> Weak<dyn Listener> {
+        Weak::clone(&self.weak) as Weak<dyn Listener>
+    }
+
+    pub(super) fn sandbox_dir(&self, id: &SandboxId) -> PathBuf {
+        self.run_dir.join("sandboxes").join(&id.0)
+    }
+
+    /// Writable layer of a container.
+    pub(super) fn writable_dir(&self, id: &ContainerId) -> PathBuf {
+        self.root_dir.join("containers").join(&id.0)
+    }
+
+    pub(super) fn sandbox(&self, id: &SandboxId) -> Result<Arc<Sandbox>, RuntimeError> {
+        let found = self.state.lock().sandboxes.get(id).cloned();
+        found.ok_or_else(|| RuntimeError::NotFound { kind: "sandbox", id: id.0.clone() })
+    }
+
+    pub(super) fn container(&self, id: &ContainerId) -> Result<Arc<Container>, RuntimeError> {
+        let found = self.state.lock().containers.get(id).cloned();
+        found.ok_or_else(|| RuntimeError::NotFound { kind: "container", id: id.0.clone() })
+    }
+
+    pub(super) fn containers_of(&self, sandbox: &SandboxId) -> Vec<Arc<Container>> {
+        self.state.lock().containers.values().filter(|container| &container.sandbox.id == sandbox).cloned().collect()
+    }
+
+    /// Whether another sandbox that has not been stopped has its containers there.
+    pub(super) fn cgroup_in_use(&self, path: &str, except: &SandboxId) -> bool {
+        let others: Vec<_> = self.state.lock().sandboxes.values().filter(|other| &other.id != except).cloned().collect();
+        others.iter().any(|other| {
+            let checkpoint = other.checkpoint.lock();
+            checkpoint.config.cgroup_parent == path && (checkpoint.state == SandboxState::Ready || !checkpoint.complete)
+        })
+    }
+
+    pub(super) fn insert_sandbox(&self, sandbox: Arc<Sandbox>) {
+        self.state.lock().sandboxes.insert(sandbox.id.clone(), sandbox);
+    }
+
+    pub(super) fn insert_container(&self, container: Arc<Container>) {
+        self.state.lock().containers.insert(container.id.clone(), container);
+    }
+
+    pub(super) fn forget_container(&self, id: &ContainerId) {
+        self.state.lock().containers.remove(id);
+    }
+
+    pub(super) fn forget_sandbox(&self, id: &SandboxId) {
+        self.state.lock().sandboxes.remove(id);
+    }
+
+    pub(super) fn tell(&self, pod_uid: &PodUid) {
+        // Nobody listening is fine.
+        let _ = self.events.send(RuntimeEvent { pod_uid: pod_uid.clone() });
+    }
+
+    /// Marks every container of the sandbox that has not ended: its record if there is one, else unknown.
+    pub(super) fn end_containers(&self, sandbox: &SandboxId) {
+        for container in self.containers_of(sandbox) {
+            container.end(checkpoint::read_exit(&container.directory).as_ref());
+        }
+    }
+}
+
+impl Listener for Inner {
+    fn container_exited(&self, sandbox: &SandboxId, container: &str, exit: &Exit) {
+        let Ok(container) = self.container(&ContainerId(container.to_owned())) else { return };
+        if &container.sandbox.id == sandbox {
+            container.end(Some(exit));
+            self.tell(&container.sandbox.pod().uid);
+        }
+    }
+
+    fn shim_closed(&self, sandbox: &SandboxId, client: &Arc<ShimClient>) {
+        let Ok(sandbox) = self.sandbox(sandbox) else { return };
+        {
+            let mut current = sandbox.client.lock();
+            // A newer connection speaks for the shim.
+            if !current.as_ref().is_some_and(|current| Arc::ptr_eq(current, client)) {
+                return;
+            }
+            *current = None;
+        }
+        let Some(inner) = self.weak.upgrade() else { return };
+        tokio::spawn(async move { recover::shim_lost(&inner, &sandbox).await });
+    }
+}
+
+impl Sandbox {
+    pub(super) fn pod(&self) -> PodRef {
+        self.checkpoint.lock().config.pod.clone()
+    }
+
+    pub(super) fn status(&self) -> SandboxStatus {
+        let checkpoint = self.checkpoint.lock();
+        SandboxStatus {
+            id: self.id.clone(),
+            pod: checkpoint.config.pod.clone(),
+            attempt: checkpoint.config.attempt,
+            state: checkpoint.state,
+            created_at: checkpoint.created_at,
+            ips: checkpoint.ips.clone(),
+            host_network: checkpoint.config.host_network,
+        }
+    }
+
+    /// The shim's client, or an error that names the operation.
+    pub(super) fn client(&self, operation: &'static str) -> Result<Arc<ShimClient>, RuntimeError> {
+        self.client.lock().clone().ok_or_else(|| RuntimeError::Shim {
+            id: self.id.clone(),
+            operation,
+            source: std::io::ErrorKind::NotConnected.into(),
+        })
+    }
+
+    /// Changes the checkpoint in memory and on disk.
+    pub(super) fn update(&self, change: impl FnOnce(&mut SandboxCheckpoint)) -> Result<(), RuntimeError> {
+        let checkpoint = {
+            let mut checkpoint = self.checkpoint.lock();
+            change(&mut checkpoint);
+            checkpoint.clone()
+        };
+        checkpoint::write_sandbox(&self.directory, &checkpoint)
+    }
+
+    pub(super) fn netns(&self) -> PathBuf {
+        self.directory.join(layout::NAMESPACES).join("net")
+    }
+}
+
+impl Container {
+    /// Becomes Exited, once. Without a record nobody knows how.
+    pub(super) fn end(&self, exit: Option<&Exit>) {
+        self.state.send_if_modified(|state| {
+            let started_at = match state {
+                Some(ContainerState::Exited { .. }) => return false,
+                Some(ContainerState::Running { started_at, .. }) => *started_at,
+                _ => SystemTime::now(),
+            };
+            *state = Some(exit.map_or_else(|| checkpoint::lost(started_at), checkpoint::exited));
+            true
+        });
+    }
+
+    pub(super) fn has_exited(&self) -> bool {
+        matches!(*self.state.borrow(), Some(ContainerState::Exited { .. }))
+    }
+
+    fn status(&self) -> Option<ContainerStatus> {
+        let state = self.state.borrow().clone()?;
+        let config = &self.checkpoint.config;
+        let sandbox = self.sandbox.checkpoint.lock();
+        Some(ContainerStatus {
+            id: self.id.clone(),
+            sandbox_id: self.sandbox.id.clone(),
+            pod: sandbox.config.pod.clone(),
+            name: config.name.clone(),
+            attempt: config.attempt,
+            image: config.image.clone(),
+            image_id: config.image_id.clone(),
+            spec_hash: config.spec_hash.clone(),
+            created_at: self.checkpoint.created_at,
+            state,
+            log_path: sandbox.config.log_directory.join(&config.log_path),
+        })
+    }
+}
+
+/// Runs it to its end even if the caller goes away.
+async fn whole<T: Send + 'static>(
+    work: impl Future<Output = Result<T, RuntimeError>> + Send + 'static,
+) -> Result<T, RuntimeError> {
+    match tokio::spawn(work).await {
+        Ok(outcome) => outcome,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Err(RuntimeError::Timeout { operation: "runtime is shutting down".to_owned(), limit: Duration::ZERO }),
+        },
     }
 }
 
 #[async_trait]
 impl RuntimeService for LocalRuntime {
-    async fn run_pod_sandbox(&self, _config: &SandboxConfig) -> Result<SandboxStatus, RuntimeError> {
-        unimplemented!()
+    async fn run_pod_sandbox(&self, config: &SandboxConfig) -> Result<SandboxStatus, RuntimeError> {
+        let (inner, config) = (Arc::clone(&self.inner), config.clone());
+        whole(async move { sandbox_run::run(&inner, config).await }).await
     }
-    async fn stop_pod_sandbox(&self, _id: &SandboxId) -> Result<(), RuntimeError> {
-        unimplemented!()
+
+    async fn stop_pod_sandbox(&self, id: &SandboxId) -> Result<(), RuntimeError> {
+        let (inner, id) = (Arc::clone(&self.inner), id.clone());
+        whole(async move { sandbox_stop::stop(&inner, &id).await }).await
     }
-    async fn remove_pod_sandbox(&self, _id: &SandboxId) -> Result<(), RuntimeError> {
-        unimplemented!()
+
+    async fn remove_pod_sandbox(&self, id: &SandboxId) -> Result<(), RuntimeError> {
+        let (inner, id) = (Arc::clone(&self.inner), id.clone());
+        whole(async move { sandbox_remove::remove(&inner, &id).await }).await
     }
+
     async fn list_pod_sandboxes(&self) -> Result<Vec<SandboxStatus>, RuntimeError> {
-        unimplemented!()
+        let sandboxes: Vec<_> = self.inner.state.lock().sandboxes.values().cloned().collect();
+        Ok(sandboxes.iter().filter(|sandbox| sandbox.checkpoint.lock().complete).map(|sandbox| sandbox.status()).collect())
     }
-    async fn create_container(&self, _sandbox: &SandboxId, _config: &ContainerConfig) -> Result<ContainerId, RuntimeError> {
-        unimplemented!()
+
+    async fn create_container(&self, sandbox: &SandboxId, config: &ContainerConfig) -> Result<ContainerId, RuntimeError> {
+        let (inner, sandbox, config) = (Arc::clone(&self.inner), sandbox.clone(), config.clone());
+        whole(async move { container_create::create(&inner, &sandbox, config).await }).await
     }
-    async fn start_container(&self, _id: &ContainerId) -> Result<(), RuntimeError> {
-        unimplemented!()
+
+    async fn start_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        container_start::start(&self.inner, id).await
     }
-    async fn stop_container(&self, _id: &ContainerId, _grace: Duration) -> Result<(), RuntimeError> {
-        unimplemented!()
+
+    async fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), RuntimeError> {
+        container_stop::stop(&self.inner, id, grace).await
     }
-    async fn remove_container(&self, _id: &ContainerId) -> Result<(), RuntimeError> {
-        unimplemented!()
+
+    async fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        let (inner, id) = (Arc::clone(&self.inner), id.clone());
+        whole(async move { container_remove::remove(&inner, &id).await }).await
     }
+
     async fn list_containers(&self) -> Result<Vec<ContainerStatus>, RuntimeError> {
-        unimplemented!()
+        let containers: Vec<_> = self.inner.state.lock().containers.values().cloned().collect();
+        Ok(containers.iter().filter_map(|container| container.status()).collect())
     }
-    async fn exec_sync(&self, _id: &ContainerId, _command: &[String], _timeout: Duration) -> Result<ExecResult, RuntimeError> {
-        unimplemented!()
+
+    async fn exec_sync(&self, id: &ContainerId, command: &[String], timeout: Duration) -> Result<ExecResult, RuntimeError> {
+        exec::exec_sync(&self.inner, id, command, timeout).await
     }
-    async fn exec(&self, _id: &ContainerId, _request: &ExecRequest) -> Result<StreamSession, RuntimeError> {
-        unimplemented!()
+
+    async fn exec(&self, id: &ContainerId, request: &ExecRequest) -> Result<StreamSession, RuntimeError> {
+        exec::exec(&self.inner, id, request).await
     }
-    async fn attach(&self, _id: &ContainerId, _request: &ExecRequest) -> Result<StreamSession, RuntimeError> {
-        unimplemented!()
+
+    async fn attach(&self, id: &ContainerId, request: &ExecRequest) -> Result<StreamSession, RuntimeError> {
+        attach::attach(&self.inner, id, request).await
     }
-    async fn port_forward(&self, _id: &SandboxId, _port: u16) -> Result<tokio::net::TcpStream, RuntimeError> {
-        unimplemented!()
+
+    async fn port_forward(&self, id: &SandboxId, port: u16) -> Result<tokio::net::TcpStream, RuntimeError> {
+        port_forward::connect(&self.inner, id, port).await
     }
-    async fn reopen_container_log(&self, _id: &ContainerId) -> Result<(), RuntimeError> {
-        unimplemented!()
+
+    async fn reopen_container_log(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        container_start::reopen_log(&self.inner, id).await
     }
-    async fn container_stats(&self, _id: &ContainerId) -> Result<ContainerStats, RuntimeError> {
-        unimplemented!()
+
+    async fn container_stats(&self, id: &ContainerId) -> Result<ContainerStats, RuntimeError> {
+        let container = self.inner.container(id)?;
+        let path = oci_spec::cgroup_path(&container.sandbox.checkpoint.lock().config, &id.0);
+        Ok(self.inner.hierarchies.stats(&path))
     }
+
     fn subscribe(&self) -> broadcast::Receiver<RuntimeEvent> {
-        self.events.subscribe()
+        self.inner.events.subscribe()
     }
 }

@@ -198,6 +198,8 @@ pub enum Reply {
     Started {
         /// Nanoseconds since the epoch.
         started_at: u64,
+        /// PID in the node's namespace.
+        pid: i32,
     },
     /// To [`Request::Exec`].
     Executing {

@@ -9,7 +9,7 @@ use std::{
 
 use nix::{
     cmsg_space,
-    sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg},
+    sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recv, recvmsg, sendmsg},
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -57,7 +57,12 @@ pub fn send_bytes(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedF
 /// # Errors
 /// `WouldBlock` when there is none and the socket is non-blocking; `InvalidData` when it is not a `T` or was cut off.
 pub fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
-    buffer.resize(MAX_MESSAGE_BYTES, 0);
+    // Asked first: a buffer for the longest message would be most of a shim's memory.
+    let waiting = recv(socket.as_raw_fd(), &mut [], MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC)?;
+    if waiting > MAX_MESSAGE_BYTES {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "message too long"));
+    }
+    buffer.resize(waiting.max(1), 0);
     let mut control = cmsg_space!([RawFd; MAX_DESCRIPTORS]);
     let mut descriptors = Vec::new();
     let (length, truncated) = {

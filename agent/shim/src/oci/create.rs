@@ -82,7 +82,22 @@ fn prepare(arguments: &Arguments<'_>, directory: &Path, create: CreateSpec) -> a
         }
     }
     set_oom_score(&mut spec);
+    swap_masked_comparisons(&mut spec);
     Ok((spec, user.uid))
+}
+
+/// libcontainer 0.7 takes the mask of `SCMP_CMP_MASKED_EQ` from `valueTwo` and the datum from `value`; the OCI
+/// specification (and every profile) has them the other way round. Unswapped, the default profile forbids `clone`.
+fn swap_masked_comparisons(spec: &mut Value) {
+    let Some(rules) = spec["linux"]["seccomp"]["syscalls"].as_array_mut() else { return };
+    for argument in rules.iter_mut().filter_map(|rule| rule.get_mut("args")?.as_array_mut()).flatten() {
+        if argument["op"] == "SCMP_CMP_MASKED_EQ" {
+            let mask = argument["value"].take();
+            let datum = argument.get_mut("valueTwo").map_or(json!(0), Value::take);
+            argument["value"] = datum;
+            argument["valueTwo"] = mask;
+        }
+    }
 }
 
 /// Sets it for this process, whose children inherit it, instead of by libcontainer, which fails where the node may not

@@ -251,7 +251,7 @@ impl Server {
         let oci = self.oci.clone();
         let container = self.get(id)?;
         match container.start(&oci, now()) {
-            Ok(started_at) => Ok(Reply::Started { started_at }),
+            Ok(started_at) => Ok(Reply::Started { started_at, pid: container.pid().unwrap_or(0) }),
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 Err(failure(FailureKind::State, error.to_string()))
             }

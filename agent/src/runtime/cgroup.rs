@@ -1,0 +1,305 @@
+//! The pod's cgroup: made with its limits in every hierarchy, emptied, removed. v1, hybrid and v2.
+//!
+//! Container cgroups below it are libcontainer's and the shim's. Blocking; short.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use super::{ContainerStats, Resources, RuntimeError};
+
+/// A killed process keeps its cgroup busy until the kernel is done with it.
+const REMOVE_ATTEMPTS: u32 = 100;
+const REMOVE_PAUSE: Duration = Duration::from_millis(5);
+
+/// Controllers that containers are put under on v2.
+const V2_CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
+
+/// Mounted hierarchies.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Hierarchies {
+    /// v1: mount point and controllers.
+    v1: Vec<(PathBuf, Vec<String>)>,
+    /// v2 mount point.
+    unified: Option<PathBuf>,
+}
+
+impl Hierarchies {
+    /// Those of this process's mount namespace.
+    pub(super) fn detect() -> io::Result<Self> {
+        Ok(Self::parse(&fs::read_to_string("/proc/self/mountinfo")?))
+    }
+
+    fn parse(mountinfo: &str) -> Self {
+        let mut found = Self::default();
+        for line in mountinfo.lines() {
+            let Some((left, right)) = line.split_once(" - ") else { continue };
+            let mut right = right.split(' ');
+            let (kind, options) = (right.next().unwrap_or(""), right.nth(1).unwrap_or(""));
+            let Some(point) = left.split(' ').nth(4) else { continue };
+            match kind {
+                "cgroup" => {
+                    let controllers: Vec<String> = options.split(',').map(str::to_owned).collect();
+                    // A named hierarchy (systemd's) has no limits to give.
+                    let named = controllers.iter().any(|option| option.starts_with("name="));
+                    let twice = found.v1.iter().any(|(_, known)| known == &controllers);
+                    if !named && !twice {
+                        found.v1.push((PathBuf::from(point), controllers));
+                    }
+                }
+                "cgroup2" if found.unified.is_none() => found.unified = Some(PathBuf::from(point)),
+                _ => {}
+            }
+        }
+        found
+    }
+
+    /// Nothing but the unified hierarchy.
+    pub(super) fn is_v2(&self) -> bool {
+        self.v1.is_empty() && self.unified.is_some()
+    }
+
+    /// Mount points in which a pod has a cgroup.
+    fn points(&self) -> impl Iterator<Item = &Path> {
+        let unified = self.unified.as_deref().filter(|_| self.v1.is_empty());
+        self.v1.iter().map(|(point, _)| point.as_path()).chain(unified)
+    }
+
+    fn v1_point(&self, controller: &str) -> Option<&Path> {
+        let has = |controllers: &[String]| controllers.iter().any(|own| own == controller);
+        self.v1.iter().find(|(_, controllers)| has(controllers)).map(|(point, _)| point.as_path())
+    }
+
+    /// Makes the cgroup with all parents and writes its limits. Idempotent.
+    pub(super) fn create(&self, path: &str, resources: &Resources) -> Result<(), RuntimeError> {
+        let relative = path.trim_matches('/');
+        for point in self.points() {
+            make(point, relative, self.is_v2())
+                .map_err(|source| state("make the cgroup", point.join(relative), source))?;
+        }
+        for (file, value) in self.limits(resources) {
+            let target = match self.is_v2() {
+                true => self.unified.as_ref().map(|point| point.join(relative).join(file)),
+                false => {
+                    let controller = file.split('.').next().unwrap_or("");
+                    self.v1_point(controller).map(|point| point.join(relative).join(file))
+                }
+            };
+            // A controller that the node lacks limits nothing: `coracle check` says so.
+            if let Some(target) = target.filter(|target| target.exists()) {
+                fs::write(&target, &value).map_err(|source| state("write the limit", target, source))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn limits(&self, resources: &Resources) -> Vec<(&'static str, String)> {
+        let mut out = Vec::new();
+        let period = resources.cpu_period_us.unwrap_or(100_000);
+        if self.is_v2() {
+            if let Some(shares) = resources.cpu_shares {
+                out.push(("cpu.weight", weight(shares).to_string()));
+            }
+            if let Some(quota) = resources.cpu_quota_us {
+                let quota = if quota > 0 { quota.to_string() } else { "max".to_owned() };
+                out.push(("cpu.max", format!("{quota} {period}")));
+            }
+            if let Some(limit) = resources.memory_limit_bytes {
+                out.push(("memory.max", if limit > 0 { limit.to_string() } else { "max".to_owned() }));
+            }
+        } else {
+            if let Some(shares) = resources.cpu_shares {
+                out.push(("cpu.shares", shares.clamp(2, 262_144).to_string()));
+            }
+            if let Some(quota) = resources.cpu_quota_us {
+                out.push(("cpu.cfs_period_us", period.to_string()));
+                out.push(("cpu.cfs_quota_us", quota.to_string()));
+            }
+            if let Some(limit) = resources.memory_limit_bytes {
+                out.push(("memory.limit_in_bytes", limit.to_string()));
+            }
+        }
+        if let Some(limit) = resources.pids_limit {
+            out.push(("pids.max", if limit > 0 { limit.to_string() } else { "max".to_owned() }));
+        }
+        out
+    }
+
+    /// Every process in the cgroup and below, in any hierarchy.
+    pub(super) fn processes(&self, path: &str) -> Vec<i32> {
+        let relative = path.trim_matches('/');
+        let mut found = std::collections::BTreeSet::new();
+        if !relative.is_empty() {
+            self.points().for_each(|point| collect(&point.join(relative), &mut found));
+        }
+        found.into_iter().collect()
+    }
+
+    /// Kills every process in it until there is none (bounded), then removes it and every parent that is empty.
+    pub(super) fn destroy(&self, path: &str) -> Result<(), RuntimeError> {
+        let relative = path.trim_matches('/');
+        if relative.is_empty() {
+            return Ok(());
+        }
+        let mut last = None;
+        for attempt in 0..REMOVE_ATTEMPTS {
+            for pid in self.processes(path) {
+                let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+            }
+            last = self.points().filter_map(|point| remove_tree(&point.join(relative)).err()).last();
+            if last.is_none() {
+                break;
+            }
+            if attempt + 1 < REMOVE_ATTEMPTS {
+                thread::sleep(REMOVE_PAUSE);
+            }
+        }
+        if let Some((path, source)) = last {
+            return Err(state("remove the cgroup", path, source));
+        }
+        for point in self.points() {
+            let mut parent = Path::new(relative).parent();
+            while let Some(relative) = parent.filter(|parent| !parent.as_os_str().is_empty()) {
+                if fs::remove_dir(point.join(relative)).is_err() {
+                    break;
+                }
+                parent = relative.parent();
+            }
+        }
+        Ok(())
+    }
+
+    /// Usage of a container's cgroup.
+    pub(super) fn stats(&self, path: &str) -> ContainerStats {
+        let relative = path.trim_matches('/');
+        let number = |path: PathBuf| fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u64>().ok());
+        let field = |path: PathBuf, name: &str| {
+            let text = fs::read_to_string(path).ok()?;
+            text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
+        };
+        let (cpu, used, inactive) = match (self.is_v2(), &self.unified) {
+            (true, Some(point)) => {
+                let directory = point.join(relative);
+                (
+                    field(directory.join("cpu.stat"), "usage_usec ").map(|micros| micros * 1000),
+                    number(directory.join("memory.current")),
+                    field(directory.join("memory.stat"), "inactive_file "),
+                )
+            }
+            _ => {
+                let below = |controller: &str| self.v1_point(controller).map(|point| point.join(relative));
+                (
+                    below("cpuacct").and_then(|directory| number(directory.join("cpuacct.usage"))),
+                    below("memory").and_then(|directory| number(directory.join("memory.usage_in_bytes"))),
+                    below("memory").and_then(|directory| field(directory.join("memory.stat"), "total_inactive_file ")),
+                )
+            }
+        };
+        ContainerStats {
+            cpu_usage_nanos: cpu.unwrap_or(0),
+            memory_working_set_bytes: used.unwrap_or(0).saturating_sub(inactive.unwrap_or(0)),
+        }
+    }
+}
+
+/// `cpu.shares` (2 to 262144) as `cpu.weight` (1 to 10000), by the formula of Kubernetes (KEP 2254).
+fn weight(shares: u64) -> u64 {
+    1 + (shares.clamp(2, 262_144) - 2) * 9999 / 262_142
+}
+
+/// Level by level: an empty parent may be removed by a pod that ends at the same time, then it starts again.
+fn make(point: &Path, relative: &str, v2: bool) -> io::Result<()> {
+    const RACES: u32 = 10;
+    let mut outcome = Ok(());
+    for _ in 0..RACES {
+        outcome = make_once(point, relative, v2);
+        match &outcome {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            _ => return outcome,
+        }
+    }
+    outcome
+}
+
+fn make_once(point: &Path, relative: &str, v2: bool) -> io::Result<()> {
+    let mut directory = point.to_path_buf();
+    for part in relative.split('/') {
+        if v2 {
+            for controller in V2_CONTROLLERS {
+                let _ = fs::write(directory.join("cgroup.subtree_control"), format!("+{controller}"));
+            }
+        }
+        let parent = directory.clone();
+        directory.push(part);
+        match fs::create_dir(&directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        // A v1 cpuset is born empty, and then takes no process.
+        for file in ["cpuset.cpus", "cpuset.mems"] {
+            let own = fs::read_to_string(directory.join(file));
+            if !v2 && own.is_ok_and(|text| text.trim().is_empty()) {
+                fs::write(directory.join(file), fs::read(parent.join(file))?)?;
+            }
+        }
+    }
+    if v2 {
+        for controller in V2_CONTROLLERS {
+            let _ = fs::write(directory.join("cgroup.subtree_control"), format!("+{controller}"));
+        }
+    }
+    Ok(())
+}
+
+fn collect(directory: &Path, found: &mut std::collections::BTreeSet<i32>) {
+    let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+    found.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()).filter(|pid| *pid > 0));
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            collect(&entry.path(), found);
+        }
+    }
+}
+
+fn remove_tree(directory: &Path) -> Result<(), (PathBuf, io::Error)> {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_tree(&entry.path())?;
+        }
+    }
+    match fs::remove_dir(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err((directory.to_owned(), error)),
+        _ => Ok(()),
+    }
+}
+
+fn state(operation: &'static str, path: PathBuf, source: io::Error) -> RuntimeError {
+    RuntimeError::State { operation, path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hybrid_is_v1_without_named_hierarchies() {
+        let text = "\
+31 30 0:26 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
+33 30 0:28 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd
+34 30 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw";
+        let found = Hierarchies::parse(text);
+        assert!(!found.is_v2());
+        assert_eq!(found.points().collect::<Vec<_>>(), [Path::new("/sys/fs/cgroup/cpu,cpuacct")]);
+        assert_eq!(found.v1_point("cpuacct"), Some(Path::new("/sys/fs/cgroup/cpu,cpuacct")));
+    }
+
+    #[test]
+    fn shares_become_weight_as_kubernetes_converts_them() {
+        for (shares, expected) in [(2, 1), (1024, 39), (262_144, 10_000), (0, 1), (1_000_000, 10_000)] {
+            assert_eq!(weight(shares), expected, "{shares}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! `CreateContainer`: image and configuration become a spec, the shim's helper makes it real.
+
+use std::{fs, path::Path, str::FromStr, sync::Arc, time::{Duration, SystemTime}};
+
+use coracle_shim_protocol::{Create, Reply, Request, layout};
+use nix::sys::signal::Signal;
+use tokio::sync::watch;
+
+use super::{
+    ContainerConfig, ContainerId, ContainerState, Image, RuntimeError, SandboxId, SandboxState, SeccompProfile,
+    checkpoint::{self, ContainerCheckpoint},
+    local::{Container, Inner, Sandbox, make_private},
+    oci_spec, sandbox_remove, sandbox_run,
+};
+
+/// Mounting and libcontainer take milliseconds; a disk under pressure takes longer.
+const CREATE_LIMIT: Duration = Duration::from_secs(60);
+
+/// The shim gives up first, and cleans up.
+const REPLY_SLACK: Duration = Duration::from_secs(5);
+
+pub(super) async fn create(
+    inner: &Arc<Inner>,
+    sandbox_id: &SandboxId,
+    config: ContainerConfig,
+) -> Result<ContainerId, RuntimeError> {
+    let sandbox = inner.sandbox(sandbox_id)?;
+    if sandbox.checkpoint.lock().state != SandboxState::Ready {
+        return Err(RuntimeError::Oci {
+            operation: format!("create container {}", config.name),
+            message: format!("sandbox {sandbox_id} is not ready"),
+        });
+    }
+    let image = image(inner, &config).await?;
+    let id = ContainerId(sandbox_run::random_id());
+    let directory = sandbox.directory.join(layout::CONTAINERS).join(&id.0);
+    let outcome = make(inner, &sandbox, &id, &directory, config, &image).await;
+    if outcome.is_err() {
+        inner.forget_container(&id);
+        let cleaned = sandbox_remove::remove_tree(&inner.writable_dir(&id)).await;
+        if let Err(error) = cleaned.and(sandbox_remove::remove_tree(&directory).await) {
+            tracing::warn!(container = %id, error = &error as &dyn std::error::Error, "clean up after a failed create");
+        }
+    }
+    outcome?;
+    inner.tell(&sandbox.pod().uid);
+    Ok(id)
+}
+
+async fn image(inner: &Inner, config: &ContainerConfig) -> Result<Image, RuntimeError> {
+    let failed = |error: &dyn std::fmt::Display| RuntimeError::Oci {
+        operation: format!("create container {}", config.name),
+        message: error.to_string(),
+    };
+    let found = inner.images.image_status(&config.image_id).await.map_err(|error| failed(&error))?;
+    found.ok_or_else(|| failed(&format_args!("image {} is not present", config.image_id)))
+}
+
+async fn make(
+    inner: &Arc<Inner>,
+    sandbox: &Arc<Sandbox>,
+    id: &ContainerId,
+    directory: &Path,
+    config: ContainerConfig,
+    image: &Image,
+) -> Result<(), RuntimeError> {
+    let client = sandbox.client("create container")?;
+    let sandbox_config = sandbox.checkpoint.lock().config.clone();
+    let layers = inner.images.layers(&image.id).await.map_err(|error| RuntimeError::Oci {
+        operation: format!("create container {}", config.name),
+        message: error.to_string(),
+    })?;
+    let writable = inner.writable_dir(id);
+    let profile = localhost_profile(&config)?;
+    let spec = oci_spec::plan(&oci_spec::Input {
+        sandbox: &sandbox_config,
+        sandbox_dir: &sandbox.directory,
+        container: &config,
+        id: &id.0,
+        image: &image.config,
+        layers,
+        writable: &writable,
+        localhost_profile: profile.as_deref(),
+        node: inner.node,
+    })
+    .map_err(|error| RuntimeError::InvalidConfig { message: chain(&error) })?;
+    let stop_signal = stop_signal(config.stop_signal.as_deref().or(image.config.stop_signal.as_deref()))?;
+    let log_path = log_path(&sandbox_config.log_directory, &config.log_path)?;
+
+    let state = |path: &Path| {
+        let path = path.to_owned();
+        move |source| RuntimeError::State { operation: "make", path, source }
+    };
+    make_private(directory).map_err(state(directory))?;
+    let checkpoint = ContainerCheckpoint { config, created_at: SystemTime::now(), stop_signal };
+    // Before the writable layer: the next start finds what belongs to it.
+    checkpoint::write_container(directory, &checkpoint)?;
+    make_private(&writable).map_err(state(&writable))?;
+    if let Some(parent) = log_path.parent() {
+        fs::create_dir_all(parent).map_err(state(parent))?;
+    }
+    checkpoint::write(&directory.join(layout::CREATE), &spec)?;
+    let request = Create {
+        container: id.0.clone(),
+        log_path,
+        stdin: checkpoint.config.stdin,
+        stdin_once: checkpoint.config.stdin_once,
+        tty: checkpoint.config.tty,
+        cgroup: oci_spec::cgroup_path(&sandbox_config, &id.0),
+        timeout_ms: u64::try_from(CREATE_LIMIT.as_millis()).unwrap_or(u64::MAX),
+    };
+    let name = checkpoint.config.name.clone();
+    let container = Arc::new(Container {
+        id: id.clone(),
+        sandbox: Arc::clone(sandbox),
+        directory: directory.to_owned(),
+        checkpoint,
+        state: watch::Sender::new(None),
+    });
+    // Before it is made: its end may be told before this function is heard of again.
+    inner.insert_container(Arc::clone(&container));
+    let answer = client.call(Request::Create(request), &[], CREATE_LIMIT + REPLY_SLACK).await;
+    match answer.map_err(|error| client.error("create container", &name, error))?.reply {
+        Reply::Created { .. } => {
+            container.state.send_if_modified(|state| {
+                let made = state.is_none();
+                if made {
+                    *state = Some(ContainerState::Created);
+                }
+                made
+            });
+            Ok(())
+        }
+        other => Err(RuntimeError::Oci {
+            operation: format!("create container {name}"),
+            message: format!("unexpected answer {other:?}"),
+        }),
+    }
+}
+
+fn localhost_profile(config: &ContainerConfig) -> Result<Option<String>, RuntimeError> {
+    match &config.security.seccomp {
+        SeccompProfile::Localhost(path) => fs::read_to_string(path).map(Some).map_err(|error| {
+            RuntimeError::InvalidConfig { message: format!("cannot load seccomp profile {}: {error}", path.display()) }
+        }),
+        _ => Ok(None),
+    }
+}
+
+/// `SIGQUIT`, `QUIT` or `3`.
+fn stop_signal(text: Option<&str>) -> Result<i32, RuntimeError> {
+    let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) else { return Ok(Signal::SIGTERM as i32) };
+    let upper = text.to_uppercase();
+    let named = Signal::from_str(&upper).or_else(|_| Signal::from_str(&format!("SIG{upper}")));
+    let signal = named.or_else(|error| text.parse::<i32>().map_err(|_| error).and_then(Signal::try_from));
+    signal.map(|signal| signal as i32).map_err(|_| RuntimeError::InvalidConfig { message: format!("unknown stop signal {text:?}") })
+}
+
+/// Below the log directory, never beside it.
+fn log_path(directory: &Path, relative: &str) -> Result<std::path::PathBuf, RuntimeError> {
+    let plain = Path::new(relative).components().all(|part| matches!(part, std::path::Component::Normal(_)));
+    if relative.is_empty() || !plain {
+        return Err(RuntimeError::InvalidConfig { message: format!("log path {relative:?} is not relative") });
+    }
+    Ok(directory.join(relative))
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stop_signals_are_names_or_numbers() {
+        for (text, expected) in [(None, 15), (Some("SIGQUIT"), 3), (Some("quit"), 3), (Some("9"), 9), (Some(""), 15)] {
+            assert_eq!(stop_signal(text).unwrap(), expected, "{text:?}");
+        }
+        assert!(stop_signal(Some("SIGNOPE")).is_err());
+    }
+
+    #[test]
+    fn log_path_stays_in_its_directory() {
+        for (path, allowed) in [("c/0.log", true), ("../x", false), ("/etc/passwd", false), ("", false), ("a/../../b", false)] {
+            assert_eq!(log_path(Path::new("/logs"), path).is_ok(), allowed, "{path:?}");
+        }
+    }
+}

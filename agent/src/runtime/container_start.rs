@@ -1,0 +1,43 @@
+//! `StartContainer` and `ReopenContainerLog`: one short call each.
+
+use std::{sync::Arc, time::Duration};
+
+use coracle_shim_protocol::{Reply, Request};
+
+use super::{ContainerId, ContainerState, RuntimeError, checkpoint, local::Inner};
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+pub(super) async fn start(inner: &Arc<Inner>, id: &ContainerId) -> Result<(), RuntimeError> {
+    let container = inner.container(id)?;
+    if matches!(*container.state.borrow(), Some(ContainerState::Running { .. })) {
+        return Ok(());
+    }
+    let client = container.sandbox.client("start container")?;
+    let request = Request::Start { container: id.0.clone() };
+    let name = &container.checkpoint.config.name;
+    let answer = client.call(request, &[], LIMIT).await.map_err(|error| client.error("start container", name, error))?;
+    if let Reply::Started { started_at, pid } = answer.reply {
+        container.state.send_if_modified(|state| {
+            // It may have ended already: that news comes by another way.
+            let waiting = matches!(state, Some(ContainerState::Created));
+            if waiting {
+                *state = Some(ContainerState::Running { started_at: checkpoint::time(started_at), pid });
+            }
+            waiting
+        });
+    }
+    inner.tell(&container.sandbox.pod().uid);
+    Ok(())
+}
+
+pub(super) async fn reopen_log(inner: &Arc<Inner>, id: &ContainerId) -> Result<(), RuntimeError> {
+    let container = inner.container(id)?;
+    if container.has_exited() {
+        return Ok(());
+    }
+    let client = container.sandbox.client("reopen the log")?;
+    let request = Request::ReopenLog { container: id.0.clone() };
+    let answer = client.call(request, &[], LIMIT).await;
+    answer.map(drop).map_err(|error| client.error("reopen the log of", &container.checkpoint.config.name, error))
+}

@@ -1,0 +1,163 @@
+use std::path::{Path, PathBuf};
+
+use super::*;
+use crate::runtime::{PodRef, PodUid, SecurityContext};
+
+fn sandbox() -> SandboxConfig {
+    SandboxConfig {
+        pod: PodRef { namespace: "default".into(), name: "web".into(), uid: PodUid("1".into()) },
+        attempt: 0,
+        hostname: "web".into(),
+        host_network: false,
+        host_pid: false,
+        host_ipc: false,
+        share_process_namespace: false,
+        port_mappings: vec![],
+        cgroup_parent: "/kubepods/pod1".into(),
+        resources: Resources::default(),
+        sysctls: Default::default(),
+        log_directory: PathBuf::from("/logs"),
+        labels: Default::default(),
+        annotations: Default::default(),
+    }
+}
+
+fn container() -> ContainerConfig {
+    ContainerConfig {
+        name: "c".into(),
+        attempt: 0,
+        image: "i".into(),
+        image_id: "i".into(),
+        command: vec![],
+        args: vec![],
+        env: vec![],
+        working_dir: None,
+        mounts: vec![],
+        stdin: false,
+        stdin_once: false,
+        tty: false,
+        resources: Resources::default(),
+        security: SecurityContext::default(),
+        log_path: "c/0.log".into(),
+        init: false,
+        stop_signal: None,
+        spec_hash: String::new(),
+    }
+}
+
+fn image() -> ImageConfig {
+    ImageConfig {
+        entrypoint: vec!["/entry".into()],
+        cmd: vec!["cmd".into()],
+        env: vec!["PATH=/opt/bin".into(), "A=image".into()],
+        ..ImageConfig::default()
+    }
+}
+
+fn planned(container: &ContainerConfig) -> Result<CreateSpec, SpecError> {
+    plan(&Input {
+        sandbox: &sandbox(),
+        sandbox_dir: Path::new("/run/s"),
+        container,
+        id: "abc",
+        image: &image(),
+        layers: vec![],
+        writable: Path::new("/w"),
+        localhost_profile: None,
+        node: Node { cgroup_v2: false, min_oom_score_adj: 0 },
+    })
+}
+
+#[test]
+fn spec_is_one_that_oci_tools_read() {
+    let spec = planned(&container()).unwrap().spec;
+    let parsed: oci_spec::runtime::Spec = serde_json::from_value(spec).unwrap();
+    assert_eq!(parsed.process().as_ref().unwrap().args().as_ref().unwrap(), &["/entry", "cmd"]);
+    assert!(parsed.linux().as_ref().unwrap().seccomp().is_some());
+}
+
+#[test]
+fn command_and_args_override_as_kubernetes_says() {
+    let table: [(&[&str], &[&str], &[&str]); 4] = [
+        (&[], &[], &["/entry", "cmd"]),
+        (&["/own"], &[], &["/own"]),
+        (&[], &["arg"], &["/entry", "arg"]),
+        (&["/own"], &["arg"], &["/own", "arg"]),
+    ];
+    for (command, args, expected) in table {
+        let strings = |list: &[&str]| list.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>();
+        let container = ContainerConfig { command: strings(command), args: strings(args), ..container() };
+        assert_eq!(planned(&container).unwrap().spec["process"]["args"], json!(expected));
+    }
+}
+
+#[test]
+fn later_environment_wins() {
+    let env = vec![("A".into(), "pod".into()), ("B".into(), "x".into()), ("B".into(), "y".into())];
+    let spec = planned(&ContainerConfig { env, ..container() }).unwrap().spec;
+    assert_eq!(spec["process"]["env"], json!(["PATH=/opt/bin", "HOSTNAME=web", "A=pod", "B=y"]));
+}
+
+fn caps(security: SecurityContext) -> Result<Vec<String>, SpecError> {
+    let spec = planned(&ContainerConfig { security, ..container() })?.spec;
+    let list = spec["process"]["capabilities"]["bounding"].as_array().unwrap().clone();
+    Ok(list.iter().map(|cap| cap.as_str().unwrap().to_owned()).collect())
+}
+
+#[test]
+fn capabilities_are_added_and_dropped() {
+    let strings = |list: &[&str]| list.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>();
+    let with = |add: &[&str], drop: &[&str]| {
+        caps(SecurityContext { cap_add: strings(add), cap_drop: strings(drop), ..SecurityContext::default() })
+    };
+    assert_eq!(with(&[], &[]).unwrap().len(), 14);
+    assert_eq!(with(&["NET_BIND_SERVICE"], &["ALL"]).unwrap(), ["CAP_NET_BIND_SERVICE"]);
+    assert!(!with(&["ALL"], &["NET_RAW"]).unwrap().contains(&"CAP_NET_RAW".to_owned()));
+    assert!(with(&["NET_ADMIN"], &[]).unwrap().contains(&"CAP_NET_ADMIN".to_owned()));
+    assert!(matches!(with(&["NO_SUCH"], &[]), Err(SpecError::UnknownCapability(_))));
+}
+
+#[test]
+fn no_new_privileges_is_true_or_absent() {
+    for (allowed, expected) in [(None, Value::Null), (Some(true), Value::Null), (Some(false), json!(true))] {
+        let security = SecurityContext { allow_privilege_escalation: allowed, ..SecurityContext::default() };
+        let spec = planned(&ContainerConfig { security, ..container() }).unwrap().spec;
+        assert_eq!(spec["process"]["noNewPrivileges"], expected);
+    }
+}
+
+#[test]
+fn oom_score_is_clamped_to_what_the_node_may_give() {
+    let resources = Resources { oom_score_adj: Some(-997), ..Resources::default() };
+    let spec = planned(&ContainerConfig { resources, ..container() }).unwrap().spec;
+    assert_eq!(spec["process"]["oomScoreAdj"], json!(0));
+}
+
+#[test]
+fn default_profile_depends_on_capabilities() {
+    let allows = |caps: &[&str], name: &str| {
+        let caps: Vec<String> = caps.iter().map(|cap| (*cap).to_owned()).collect();
+        let profile = seccomp::runtime_default(&caps);
+        profile["syscalls"].as_array().unwrap().iter().any(|rule| {
+            rule["action"] == "SCMP_ACT_ALLOW" && rule["args"].is_null() && rule["names"].as_array().unwrap().contains(&json!(name))
+        })
+    };
+    for (caps, name, expected) in [
+        (&[][..], "read", true),
+        (&[][..], "mount", false),
+        (&["CAP_SYS_ADMIN"][..], "mount", true),
+        (&[][..], "keyctl", false),
+        (&[][..], "clone", false),
+        (&["CAP_SYS_ADMIN"][..], "clone", true),
+        (&["CAP_SYS_TIME"][..], "settimeofday", true),
+    ] {
+        assert_eq!(allows(caps, name), expected, "{name} with {caps:?}");
+    }
+}
+
+#[test]
+fn unusable_localhost_profile_is_refused() {
+    for text in ["", "[]", "{}", "{\"defaultAction\": 3}"] {
+        assert!(seccomp::from_profile(text, &[]).is_err(), "{text:?}");
+    }
+}

@@ -1,0 +1,48 @@
+//! `RemovePodSandbox`: what stopping left goes too: records, writable layers, directories. Logs stay.
+
+use std::{io, path::Path, sync::Arc};
+
+use super::{
+    ContainerId, RuntimeError, SandboxId,
+    checkpoint,
+    local::{Inner, Sandbox},
+    sandbox_stop,
+};
+use coracle_shim_protocol::layout;
+
+pub(super) async fn remove(inner: &Arc<Inner>, id: &SandboxId) -> Result<(), RuntimeError> {
+    let Ok(sandbox) = inner.sandbox(id) else { return Ok(()) };
+    let _one_at_a_time = sandbox.ending.lock().await;
+    sandbox_stop::end(inner, &sandbox).await?;
+    erase(inner, &sandbox).await?;
+    inner.tell(&sandbox.pod().uid);
+    Ok(())
+}
+
+/// Removes directories and forgets; the sandbox has ended. Containers first, the checkpoint with the directory last.
+pub(super) async fn erase(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), RuntimeError> {
+    let containers = checkpoint::subdirectories(&sandbox.directory.join(layout::CONTAINERS));
+    for (name, _) in containers {
+        let id = ContainerId(name);
+        remove_tree(&inner.writable_dir(&id)).await?;
+        inner.forget_container(&id);
+    }
+    remove_tree(&sandbox.directory).await?;
+    inner.containers_of(&sandbox.id).iter().for_each(|container| inner.forget_container(&container.id));
+    inner.forget_sandbox(&sandbox.id);
+    Ok(())
+}
+
+/// Removes a directory with everything in it; absent is fine.
+pub(super) async fn remove_tree(path: &Path) -> Result<(), RuntimeError> {
+    let owned = path.to_owned();
+    let outcome = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(owned))
+        .await
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+    match outcome {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(RuntimeError::State { operation: "remove", path: path.to_owned(), source })
+        }
+        _ => Ok(()),
+    }
+}

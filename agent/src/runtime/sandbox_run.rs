@@ -1,0 +1,166 @@
+//! `RunPodSandbox`: checkpoint, cgroup, shim with namespaces, network; undone in reverse when a step fails.
+
+use std::{
+    fs,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::process::CommandExt,
+    },
+    path::Path,
+    process::{Command, Stdio},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use coracle_shim_protocol::{Init, Reply, Request, layout};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use parking_lot::Mutex;
+
+use super::{
+    RuntimeError, SandboxConfig, SandboxId, SandboxState, SandboxStatus,
+    checkpoint::{Process, SandboxCheckpoint},
+    local::{Inner, Sandbox, make_private},
+    sandbox_stop,
+    shim_client::ShimClient,
+};
+use crate::network::PodNetworkRequest;
+
+/// Making namespaces takes a millisecond; a machine under pressure takes longer.
+const INIT_LIMIT: Duration = Duration::from_secs(15);
+
+/// CNI plugins are foreign programs.
+const NETWORK_LIMIT: Duration = Duration::from_secs(60);
+
+pub(super) async fn run(inner: &Arc<Inner>, config: SandboxConfig) -> Result<SandboxStatus, RuntimeError> {
+    let id = SandboxId(random_id());
+    let directory = inner.sandbox_dir(&id);
+    let checkpoint = SandboxCheckpoint {
+        config,
+        created_at: SystemTime::now(),
+        state: SandboxState::NotReady,
+        complete: false,
+        ips: Vec::new(),
+        shim: None,
+        boot_id: inner.boot_id.clone(),
+    };
+    let sandbox = Arc::new(Sandbox {
+        id,
+        directory,
+        checkpoint: Mutex::new(checkpoint),
+        client: Mutex::new(None),
+        ending: tokio::sync::Mutex::new(()),
+    });
+    match build(inner, &sandbox).await {
+        Ok(()) => {
+            inner.tell(&sandbox.pod().uid);
+            Ok(sandbox.status())
+        }
+        Err(error) => {
+            // What cannot be undone now is found by the next start: the checkpoint says incomplete.
+            sandbox_stop::destroy(inner, &sandbox).await;
+            Err(error)
+        }
+    }
+}
+
+async fn build(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), RuntimeError> {
+    let config = sandbox.checkpoint.lock().config.clone();
+    let state = |operation, path: &Path| {
+        let path = path.to_owned();
+        move |source| RuntimeError::State { operation, path, source }
+    };
+    // First of all: what follows is found by it if this process dies.
+    make_private(&sandbox.directory).map_err(state("make", &sandbox.directory))?;
+    sandbox.update(|_| ())?;
+    inner.insert_sandbox(Arc::clone(sandbox));
+    fs::create_dir_all(&config.log_directory).map_err(state("make", &config.log_directory))?;
+
+    let cgroup = {
+        let (inner, config) = (Arc::clone(inner), config.clone());
+        tokio::task::spawn_blocking(move || inner.hierarchies.create(&config.cgroup_parent, &config.resources))
+    };
+    let shim = launch(inner, sandbox, &config).await;
+    cgroup.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+    shim?;
+
+    if !config.host_network {
+        let request = network_request(sandbox);
+        let setup = tokio::time::timeout(NETWORK_LIMIT, inner.network.setup(&request)).await;
+        let ips = match setup {
+            Ok(Ok(ips)) => ips,
+            Ok(Err(error)) => return Err(RuntimeError::Network { id: sandbox.id.clone(), source: Box::new(error) }),
+            Err(_) => {
+                return Err(RuntimeError::Timeout { operation: "set up the pod network".to_owned(), limit: NETWORK_LIMIT });
+            }
+        };
+        sandbox.checkpoint.lock().ips = ips;
+    }
+    sandbox.update(|checkpoint| {
+        checkpoint.state = SandboxState::Ready;
+        checkpoint.complete = true;
+    })?;
+    // The shim may have died since; its end was not news while the sandbox was not ready.
+    sandbox.client("run the sandbox").map(drop)
+}
+
+/// Starts the shim and waits until its namespaces are pinned.
+async fn launch(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>, config: &SandboxConfig) -> Result<(), RuntimeError> {
+    let shim_error = |source| RuntimeError::Shim { id: sandbox.id.clone(), operation: "start", source };
+    let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+        .map_err(|error| shim_error(error.into()))?;
+    let program = inner.binaries.shim_path();
+    let log = sandbox.directory.join(layout::SHIM_LOG);
+    let name = format!("coracle-shim {}/{}", config.pod.namespace, config.pod.name);
+    tokio::task::spawn_blocking(move || spawn(&program, &name, theirs, &log))
+        .await
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+        .map_err(shim_error)?;
+
+    let client = ShimClient::start(sandbox.id.clone(), ours, inner.listener()).map_err(shim_error)?;
+    let init = Init {
+        sandbox_dir: sandbox.directory.clone(),
+        hostname: (!config.host_network).then(|| config.hostname.clone()),
+        host_network: config.host_network,
+        host_ipc: config.host_ipc,
+        share_process_namespace: config.share_process_namespace,
+        sysctls: config.sysctls.clone(),
+    };
+    let answer = client
+        .call(Request::Init(init), &[inner.binaries.helper.as_fd()], INIT_LIMIT)
+        .await
+        .map_err(|error| client.error("make the sandbox", "", error))?;
+    if let Reply::Ready { pid } = answer.reply {
+        sandbox.checkpoint.lock().shim = Process::current(pid);
+    }
+    *sandbox.client.lock() = Some(client);
+    // On disk before anything else is made: a successor must be able to find and end it.
+    sandbox.update(|_| ())
+}
+
+/// The first process only forks the shim proper and ends; it is waited for here.
+fn spawn(program: &Path, name: &str, socket: OwnedFd, log: &Path) -> std::io::Result<()> {
+    let log = fs::File::options().create(true).append(true).open(log)?;
+    let status = Command::new(program)
+        .arg0(name)
+        .env_clear()
+        .stdin(Stdio::from(socket))
+        .stdout(Stdio::null())
+        .stderr(Stdio::from(log))
+        .status()?;
+    if status.success() { Ok(()) } else { Err(std::io::Error::other(format!("the shim ended with {status}"))) }
+}
+
+pub(super) fn network_request(sandbox: &Sandbox) -> PodNetworkRequest {
+    let checkpoint = sandbox.checkpoint.lock();
+    PodNetworkRequest {
+        sandbox_id: sandbox.id.clone(),
+        pod: checkpoint.config.pod.clone(),
+        netns: sandbox.netns(),
+        port_mappings: checkpoint.config.port_mappings.clone(),
+    }
+}
+
+/// 64 lower-case hex digits.
+pub(super) fn random_id() -> String {
+    hex::encode(rand::random::<[u8; 32]>())
+}

@@ -1,0 +1,18 @@
+//! The runtime with real shims and real containers. Needs root; skips visibly without it, fails under `REQUIRE_ROOT=1`.
+//!
+//! Every test makes its own cgroup (`/ct-<pid>-<n>`), run directory and sandbox network namespaces, none with an uplink, and
+//! checks at its end that nothing of it is left, also when it fails.
+
+#[path = "runtime/harness.rs"]
+mod harness;
+
+#[path = "runtime/exec.rs"]
+mod exec;
+#[path = "runtime/faults.rs"]
+mod faults;
+#[path = "runtime/images.rs"]
+mod images;
+#[path = "runtime/lifecycle.rs"]
+mod lifecycle;
+#[path = "runtime/security.rs"]
+mod security;

@@ -1,0 +1,399 @@
+//! A runtime of a test's own, with busybox for an image, that cleans up after itself and tells what it could not.
+
+use std::{
+    fs,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use coracle_agent::{
+    network::{NetworkError, PodNetwork, PodNetworkRequest},
+    runtime::*,
+};
+
+/// Longest any step of a test takes on a busy machine.
+pub const LIMIT: Duration = Duration::from_secs(20);
+
+/// Attaches nothing; remembers who is attached.
+#[derive(Default)]
+pub struct NoNetwork {
+    pub attached: parking_lot::Mutex<Vec<SandboxId>>,
+    pub fail: std::sync::atomic::AtomicBool,
+}
+
+#[async_trait]
+impl PodNetwork for NoNetwork {
+    async fn setup(&self, request: &PodNetworkRequest) -> Result<Vec<IpAddr>, NetworkError> {
+        assert!(request.netns.exists());
+        if self.fail.load(Ordering::Relaxed) {
+            return Err(NetworkError::NotReady { why: "told to fail".to_owned() });
+        }
+        self.attached.lock().push(request.sandbox_id.clone());
+        Ok(vec![IpAddr::from([198, 18, 0, 1])])
+    }
+    async fn teardown(&self, request: &PodNetworkRequest) -> Result<(), NetworkError> {
+        self.attached.lock().retain(|id| id != &request.sandbox_id);
+        Ok(())
+    }
+    async fn check(&self, _request: &PodNetworkRequest) -> Result<(), NetworkError> {
+        Ok(())
+    }
+    fn ready(&self) -> Result<(), NetworkError> {
+        Ok(())
+    }
+}
+
+/// One image, whose layers are given.
+pub struct OneImage {
+    pub layers: Vec<PathBuf>,
+    pub config: ImageConfig,
+}
+
+#[async_trait]
+impl ImageService for OneImage {
+    async fn image_status(&self, reference: &str) -> Result<Option<Image>, ImageError> {
+        Ok(Some(Image {
+            id: reference.to_owned(),
+            repo_tags: vec![],
+            repo_digests: vec![],
+            size_bytes: 0,
+            config: self.config.clone(),
+        }))
+    }
+    async fn pull_image(&self, reference: &str, _auth: &[RegistryAuth]) -> Result<Image, ImageError> {
+        Ok(self.image_status(reference).await?.expect("always there"))
+    }
+    async fn list_images(&self) -> Result<Vec<Image>, ImageError> {
+        Ok(vec![])
+    }
+    async fn remove_image(&self, _reference: &str) -> Result<(), ImageError> {
+        Ok(())
+    }
+    async fn layers(&self, _image_id: &str) -> Result<Vec<PathBuf>, ImageError> {
+        Ok(self.layers.clone())
+    }
+}
+
+/// A runtime with its directories.
+pub struct Node {
+    pub dir: tempfile::TempDir,
+    pub runtime: Option<Arc<LocalRuntime>>,
+    pub network: Arc<NoNetwork>,
+    pub cgroup: String,
+    image: ImageConfig,
+    pods: AtomicU32,
+}
+
+/// `None`: not root, and that is allowed.
+pub async fn node() -> Option<Node> {
+    node_with(ImageConfig::default()).await
+}
+
+pub async fn node_with(image: ImageConfig) -> Option<Node> {
+    static NODES: AtomicU32 = AtomicU32::new(0);
+    if !nix::unistd::geteuid().is_root() {
+        assert!(std::env::var_os("REQUIRE_ROOT").is_none(), "this test needs root");
+        eprintln!("skipped: needs root");
+        return None;
+    }
+    let dir = tempfile::Builder::new().prefix("coracle-runtime-").tempdir().unwrap();
+    lay_busybox(&dir.path().join("layer"));
+    let cgroup = format!("/ct-{}-{}", std::process::id(), NODES.fetch_add(1, Ordering::Relaxed));
+    let mut node =
+        Node { dir, runtime: None, network: Arc::default(), cgroup, image, pods: AtomicU32::new(0) };
+    node.start().await;
+    Some(node)
+}
+
+fn lay_busybox(layer: &Path) {
+    for directory in ["bin", "etc", "tmp", "root"] {
+        fs::create_dir_all(layer.join(directory)).unwrap();
+    }
+    fs::copy("/bin/busybox", layer.join("bin/busybox")).expect("Debian package busybox-static");
+    for applet in ["sh", "cat", "echo", "sleep", "id", "ls", "stty", "head", "yes", "kill", "ps", "env", "pwd", "dd", "mknod", "hostname", "readlink", "touch", "tail", "grep", "ip", "unshare", "wc", "seq", "mount", "true", "setsid", "nc"] {
+        std::os::unix::fs::symlink("busybox", layer.join("bin").join(applet)).unwrap();
+    }
+    fs::write(layer.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\nweb:x:1000:1000:web:/tmp:/bin/sh\n").unwrap();
+    fs::write(layer.join("etc/group"), "root:x:0:\nweb:x:1000:\nextra:x:2000:web\n").unwrap();
+}
+
+/// Beside the test's own executable, or as `CORACLE_SHIM` says.
+pub fn shim_path() -> PathBuf {
+    let path = std::env::var_os("CORACLE_SHIM").map_or_else(
+        || std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("coracle-shim"),
+        PathBuf::from,
+    );
+    assert!(path.exists(), "{} is missing: cargo build -p coracle-shim", path.display());
+    path
+}
+
+impl Node {
+    pub fn layer(&self) -> PathBuf {
+        self.dir.path().join("layer")
+    }
+
+    /// Starts an agent's runtime over what is there.
+    pub async fn start(&mut self) {
+        let config = RuntimeConfig {
+            run_dir: self.dir.path().join("run"),
+            root_dir: self.dir.path().join("root"),
+            shim_path: shim_path(),
+            network: self.network.clone(),
+            images: Arc::new(OneImage { layers: vec![self.layer()], config: self.image.clone() }),
+        };
+        self.runtime = Some(LocalRuntime::start(config).await.unwrap());
+    }
+
+    /// Drops the agent's side as SIGKILL does: no goodbye.
+    pub fn crash(&mut self) {
+        self.runtime = None;
+    }
+
+    pub fn runtime(&self) -> &LocalRuntime {
+        self.runtime.as_ref().unwrap()
+    }
+
+    pub fn sandbox(&self) -> SandboxConfig {
+        let number = self.pods.fetch_add(1, Ordering::Relaxed);
+        let uid = format!("uid-{number}");
+        SandboxConfig {
+            pod: PodRef { namespace: "default".into(), name: format!("pod-{number}"), uid: PodUid(uid.clone()) },
+            attempt: 0,
+            hostname: format!("pod-{number}"),
+            host_network: false,
+            host_pid: false,
+            host_ipc: false,
+            share_process_namespace: false,
+            port_mappings: vec![],
+            cgroup_parent: format!("{}/pod{uid}", self.cgroup),
+            resources: Resources::default(),
+            sysctls: Default::default(),
+            log_directory: self.dir.path().join("logs").join(uid),
+            labels: Default::default(),
+            annotations: Default::default(),
+        }
+    }
+
+    /// A sandbox with one running container.
+    pub async fn run(&self, config: &ContainerConfig) -> (SandboxId, ContainerId) {
+        let sandbox = self.runtime().run_pod_sandbox(&self.sandbox()).await.unwrap();
+        let container = self.runtime().create_container(&sandbox.id, config).await.unwrap();
+        self.runtime().start_container(&container).await.unwrap();
+        (sandbox.id, container)
+    }
+
+    /// Runs a command to its end; `(exit code, log)`.
+    pub async fn output(&self, config: &ContainerConfig) -> (i32, String) {
+        let (_, container) = self.run(config).await;
+        let (exit_code, _) = self.exited(&container).await;
+        (exit_code, self.log(&container).await)
+    }
+
+    pub async fn status(&self, id: &ContainerId) -> ContainerStatus {
+        let all = self.runtime().list_containers().await.unwrap();
+        all.into_iter().find(|container| &container.id == id).expect("listed")
+    }
+
+    /// Waits for its end; `(exit code, reason)`.
+    pub async fn exited(&self, id: &ContainerId) -> (i32, String) {
+        let mut events = self.runtime().subscribe();
+        let wait = async {
+            loop {
+                if let ContainerState::Exited { exit_code, reason, .. } = self.status(id).await.state {
+                    return (exit_code, reason);
+                }
+                let _ = events.recv().await;
+            }
+        };
+        tokio::time::timeout(LIMIT, wait).await.expect("container ends")
+    }
+
+    /// The log's text, without what CRI puts before it.
+    pub async fn log(&self, id: &ContainerId) -> String {
+        log_text(&self.status(id).await.log_path)
+    }
+
+    /// Waits until the log contains this.
+    pub async fn logged(&self, id: &ContainerId, text: &str) {
+        let path = self.status(id).await.log_path;
+        eventually(&format!("log contains {text:?}"), || log_text(&path).contains(text)).await;
+    }
+
+    pub async fn exec(&self, id: &ContainerId, command: &str) -> ExecResult {
+        let command = ["sh", "-c", command].map(str::to_owned);
+        self.runtime().exec_sync(id, &command, LIMIT).await.unwrap()
+    }
+
+    /// Removes every sandbox, then checks that nothing is left.
+    pub async fn finish(self) {
+        let runtime = self.runtime.as_ref().unwrap();
+        for sandbox in runtime.list_pod_sandboxes().await.unwrap() {
+            runtime.stop_pod_sandbox(&sandbox.id).await.unwrap();
+            runtime.remove_pod_sandbox(&sandbox.id).await.unwrap();
+        }
+        assert!(runtime.list_containers().await.unwrap().is_empty());
+        self.assert_no_residue().await;
+    }
+
+    pub async fn assert_no_residue(&self) {
+        let mut left = Vec::new();
+        for _ in 0..100 {
+            left = self.residue();
+            if left.is_empty() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("left behind: {left:#?}");
+    }
+
+    /// Mounts, cgroups, processes, directories that carry this node's name.
+    pub fn residue(&self) -> Vec<String> {
+        let mark = self.dir.path().to_str().unwrap();
+        let mut found: Vec<String> = fs::read_to_string("/proc/self/mountinfo")
+            .unwrap()
+            .lines()
+            .filter(|line| line.contains(mark))
+            .map(|line| format!("mount {line}"))
+            .collect();
+        found.extend(cgroups(&self.cgroup).into_iter().map(|path| format!("cgroup {}", path.display())));
+        found.extend(self.processes().into_iter().map(|pid| format!("process {pid}")));
+        for place in ["run/sandboxes", "root/containers"] {
+            let entries = fs::read_dir(self.dir.path().join(place)).into_iter().flatten().flatten();
+            found.extend(entries.map(|entry| format!("directory {}", entry.path().display())));
+        }
+        found.extend(self.network.attached.lock().iter().map(|id| format!("network of {id}")));
+        found
+    }
+
+    /// Shims (by their log) and processes in this node's cgroups.
+    fn processes(&self) -> Vec<i32> {
+        let mark = self.dir.path().to_str().unwrap();
+        let all = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        all.filter(|pid| {
+            let log = fs::read_link(format!("/proc/{pid}/fd/2")).unwrap_or_default();
+            let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+            log.starts_with(mark) || cgroup.lines().any(|line| line.split(':').nth(2).is_some_and(|path| path.starts_with(&format!("{}/", self.cgroup))))
+        })
+        .collect()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        for pid in self.processes() {
+            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+        }
+        let mark = self.dir.path().to_str().unwrap().to_owned();
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        for line in mounts.lines().rev().filter(|line| line.contains(&mark)) {
+            if let Some(path) = line.split(' ').nth(4) {
+                let _ = nix::mount::umount2(path, nix::mount::MntFlags::MNT_DETACH);
+            }
+        }
+        for _ in 0..50 {
+            let left = cgroups(&self.cgroup);
+            if left.is_empty() {
+                break;
+            }
+            for path in left.iter().rev() {
+                let _ = fs::remove_dir(path);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// All directories of a cgroup in all hierarchies, parents first.
+fn cgroups(path: &str) -> Vec<PathBuf> {
+    fn walk(directory: PathBuf, found: &mut Vec<PathBuf>) {
+        if !directory.is_dir() {
+            return;
+        }
+        found.push(directory.clone());
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            walk(entry.path(), found);
+        }
+    }
+    let mut found = Vec::new();
+    let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    for point in mountinfo.lines().filter(|line| line.contains(" - cgroup")).filter_map(|line| line.split(' ').nth(4)) {
+        walk(Path::new(point).join(path.trim_start_matches('/')), &mut found);
+    }
+    found
+}
+
+pub fn log_text(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.lines()
+        .map(|line| {
+            let mut fields = line.splitn(4, ' ');
+            let (Some(time), Some(stream), Some(tag), Some(text)) = (fields.next(), fields.next(), fields.next(), fields.next())
+            else {
+                panic!("not a CRI log line: {line:?}");
+            };
+            assert!(time.ends_with('Z') && time.len() == 30 && ["stdout", "stderr"].contains(&stream), "{line:?}");
+            if tag == "F" { format!("{text}\n") } else { text.to_owned() }
+        })
+        .collect()
+}
+
+pub fn container(command: &[&str]) -> ContainerConfig {
+    ContainerConfig {
+        name: "main".into(),
+        attempt: 0,
+        image: "busybox".into(),
+        image_id: "busybox".into(),
+        command: command.iter().map(|part| (*part).to_owned()).collect(),
+        args: vec![],
+        env: vec![],
+        working_dir: None,
+        mounts: vec![],
+        stdin: false,
+        stdin_once: false,
+        tty: false,
+        resources: Resources::default(),
+        security: SecurityContext::default(),
+        log_path: "main/0.log".into(),
+        init: false,
+        stop_signal: None,
+        spec_hash: "hash".into(),
+    }
+}
+
+pub fn shell(script: &str) -> ContainerConfig {
+    container(&["sh", "-c", script])
+}
+
+/// Waits for a condition.
+pub async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// PID of the sandbox's shim: the holder of its log.
+pub fn shim_pid(node: &Node, sandbox: &SandboxId) -> i32 {
+    let log = node.dir.path().join("run/sandboxes").join(&sandbox.0).join("shim.log");
+    let all = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    all.into_iter()
+        .find(|pid| {
+            fs::read_link(format!("/proc/{pid}/fd/2")).is_ok_and(|target| target == log)
+                && fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "coracle-shim")
+        })
+        .expect("a shim")
+}
+
+pub fn run_command(command: &str) -> String {
+    let output = Command::new("sh").args(["-c", command]).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}

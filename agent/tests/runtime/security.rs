@@ -1,0 +1,160 @@
+//! What a container may not do, see or keep.
+
+use coracle_agent::runtime::*;
+
+use super::harness::*;
+
+fn with(security: SecurityContext, script: &str) -> ContainerConfig {
+    ContainerConfig { security, ..shell(script) }
+}
+
+#[tokio::test]
+async fn default_container_is_confined() {
+    let Some(node) = node().await else { return };
+    let script = "grep -E 'CapBnd|CapEff|NoNewPrivs|Seccomp:' /proc/self/status; \
+        mount -t tmpfs x /tmp || echo no-mount; unshare -U true || echo no-unshare; \
+        touch /proc/sys/x || echo no-sys; cat /proc/kcore | wc -c; ls /sys/firmware | wc -l; \
+        mknod /tmp/disk b 254 0; cat /tmp/disk > /dev/null || echo no-device; echo forked $(echo yes)";
+    let (code, log) = node.output(&shell(script)).await;
+    assert_eq!(code, 0, "{log}");
+    for part in ["CapBnd:\t00000000a80425fb", "CapEff:\t00000000a80425fb", "Seccomp:\t2", "NoNewPrivs:\t0", "no-mount", "no-unshare", "no-sys", "\n0\n0\n", "no-device", "forked yes"] {
+        assert!(log.contains(part), "{part:?} in {log}");
+    }
+    node.finish().await;
+}
+
+#[tokio::test]
+async fn exec_is_as_confined_as_the_container() {
+    let Some(node) = node().await else { return };
+    let security = [
+        SecurityContext::default(),
+        SecurityContext { run_as_user: Some(1000), ..SecurityContext::default() },
+        SecurityContext { run_as_user: Some(1000), allow_privilege_escalation: Some(false), cap_drop: vec!["ALL".into()], ..SecurityContext::default() },
+    ];
+    for security in security {
+        let command = "grep -E '^(Cap|NoNewPrivs|Seccomp:|Uid|Gid|Groups)' /proc/self/status";
+        let (_, id) = node.run(&with(security, &format!("{command}; echo end; exec sleep 1000"))).await;
+        node.logged(&id, "end").await;
+        let own = node.log(&id).await;
+        let result = node.exec(&id, &format!("{command}; echo end")).await;
+        assert_eq!(String::from_utf8_lossy(&result.stdout), own);
+        assert!(own.contains("Seccomp:\t2"), "{own}");
+        node.runtime().stop_container(&id, std::time::Duration::ZERO).await.unwrap();
+    }
+    node.finish().await;
+}
+
+#[tokio::test]
+async fn no_new_privileges_and_dropped_capabilities_hold() {
+    let Some(node) = node().await else { return };
+    let security = SecurityContext {
+        allow_privilege_escalation: Some(false),
+        cap_drop: vec!["ALL".into()],
+        cap_add: vec!["NET_BIND_SERVICE".into()],
+        readonly_rootfs: true,
+        ..SecurityContext::default()
+    };
+    let (_, log) = node.output(&with(security, "grep -E 'CapBnd|NoNewPrivs' /proc/self/status; touch /x || echo read-only")).await;
+    for part in ["CapBnd:\t0000000000000400", "NoNewPrivs:\t1", "read-only"] {
+        assert!(log.contains(part), "{part:?} in {log}");
+    }
+    node.finish().await;
+}
+
+#[tokio::test]
+async fn privileged_container_is_not_confined() {
+    let Some(node) = node().await else { return };
+    let security = SecurityContext { privileged: true, ..SecurityContext::default() };
+    let script = "grep Seccomp: /proc/self/status; mount -t tmpfs x /tmp && echo mounted; mknod /n c 1 3 && echo x > /n && echo device";
+    let (_, log) = node.output(&with(security, script)).await;
+    for part in ["Seccomp:\t0", "mounted", "device"] {
+        assert!(log.contains(part), "{part:?} in {log}");
+    }
+    node.finish().await;
+}
+
+#[tokio::test]
+async fn only_standard_streams_are_open() {
+    let Some(node) = node().await else { return };
+    let (_, id) = node.run(&shell("ls /proc/1/fd; echo end; exec sleep 1000")).await;
+    node.logged(&id, "end").await;
+    assert_eq!(node.log(&id).await, "0\n1\n2\nend\n");
+    // ls itself opens the directory.
+    let result = node.exec(&id, "ls -l /proc/self/fd | wc -l; ls /proc/$$/fd").await;
+    assert_eq!(String::from_utf8_lossy(&result.stdout).lines().skip(1).collect::<Vec<_>>(), ["0", "1", "2"]);
+    node.finish().await;
+}
+
+#[tokio::test]
+async fn working_dir_cannot_be_a_descriptor() {
+    let Some(node) = node().await else { return };
+    std::os::unix::fs::symlink("/proc/self/fd", node.layer().join("link")).unwrap();
+    let sandbox = node.runtime().run_pod_sandbox(&node.sandbox()).await.unwrap();
+    for number in 3..12 {
+        for directory in [format!("/proc/self/fd/{number}"), format!("/link/{number}"), format!("/link/{number}/../../..")] {
+            let config = ContainerConfig { working_dir: Some(directory.clone()), ..shell("pwd; ls") };
+            let outcome = node.runtime().create_container(&sandbox.id, &config).await;
+            assert!(outcome.is_err(), "{directory}");
+        }
+    }
+    node.finish().await;
+}
+
+#[tokio::test]
+async fn supervisors_program_cannot_be_written() {
+    let Some(node) = node().await else { return };
+    let security = SecurityContext { privileged: true, ..SecurityContext::default() };
+    let before = std::fs::read(shim_path()).unwrap();
+    let config = SandboxConfig { host_pid: true, ..node.sandbox() };
+    let sandbox = node.runtime().run_pod_sandbox(&config).await.unwrap();
+    let shim = shim_pid(&node, &sandbox.id);
+    let script = format!("echo evil > /proc/{shim}/exe; dd if=/bin/busybox of=/proc/{shim}/exe conv=notrunc; echo tried");
+    let id = node.runtime().create_container(&sandbox.id, &with(security, &script)).await.unwrap();
+    node.runtime().start_container(&id).await.unwrap();
+    node.exited(&id).await;
+    let log = node.log(&id).await;
+    assert!(log.contains("tried") && !log.contains("records out"), "{log}");
+    assert_eq!(std::fs::read(shim_path()).unwrap(), before);
+    node.finish().await;
+}
+
+#[tokio::test]
+async fn run_as_non_root_refuses_root() {
+    let Some(node) = node().await else { return };
+    let sandbox = node.runtime().run_pod_sandbox(&node.sandbox()).await.unwrap();
+    let security = SecurityContext { run_as_non_root: true, ..SecurityContext::default() };
+    let outcome = node.runtime().create_container(&sandbox.id, &with(security, "true")).await;
+    assert!(matches!(outcome, Err(RuntimeError::InvalidConfig { .. })), "{outcome:?}");
+    node.finish().await;
+}
+
+#[tokio::test]
+async fn user_may_open_its_streams_by_name() {
+    let Some(node) = node().await else { return };
+    for tty in [false, true] {
+        let security = SecurityContext { run_as_user: Some(1000), ..SecurityContext::default() };
+        let config = ContainerConfig { tty, ..with(security, "echo by-name > /dev/stdout; echo by-name > /dev/stderr") };
+        let (code, log) = node.output(&config).await;
+        assert_eq!((code, log.matches("by-name").count()), (0, 2), "{log}");
+    }
+    node.finish().await;
+}
+
+#[tokio::test]
+async fn sysctls_are_the_sandboxs_own() {
+    let Some(node) = node().await else { return };
+    let before = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap();
+    let sysctls = [("net.ipv4.ip_unprivileged_port_start".to_owned(), "77".to_owned())].into();
+    let sandbox = node.runtime().run_pod_sandbox(&SandboxConfig { sysctls, ..node.sandbox() }).await.unwrap();
+    let script = shell("cat /proc/sys/net/ipv4/ip_unprivileged_port_start; ip link show lo");
+    let id = node.runtime().create_container(&sandbox.id, &script).await.unwrap();
+    node.runtime().start_container(&id).await.unwrap();
+    node.exited(&id).await;
+    let log = node.log(&id).await;
+    assert!(log.starts_with("77\n") && log.contains("UP"), "{log}");
+    assert_eq!(std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap(), before);
+    let bad = [("net.ipv4.no_such_thing".to_owned(), "1".to_owned())].into();
+    let outcome = node.runtime().run_pod_sandbox(&SandboxConfig { sysctls: bad, ..node.sandbox() }).await;
+    assert!(matches!(outcome, Err(RuntimeError::InvalidConfig { .. })), "{outcome:?}");
+    node.finish().await;
+}
