@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use coracle_api::status::Status;
-use http::{Method, Response, StatusCode, header, request::Parts};
+use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
 use serde_json::json;
 
 use crate::{
@@ -65,7 +65,13 @@ fn deeper(path: &str) -> Result<Reply, Status> {
         ["openapi", ..] => openapi::get(path),
         _ => None,
     };
-    found.map(document).ok_or_else(Status::no_such_path)
+    let mut reply = found.map(document).ok_or_else(Status::no_such_path)?;
+    if path.starts_with("/openapi/v3/") {
+        // Its URL has a hash of its content, so clients may keep it.
+        let forever = HeaderValue::from_static("public, immutable, max-age=31536000");
+        reply.headers.push((header::CACHE_CONTROL, forever));
+    }
+    Ok(reply)
 }
 
 fn server_address(server: &ApiServer, parts: &Parts) -> String {

@@ -55,7 +55,10 @@ impl Reply {
         for warning in &self.warnings {
             headers.extend(warning_header(warning).map(|value| (header::WARNING, value)));
         }
-        headers.extend(self.headers);
+        // An own value replaces the usual one.
+        for (name, value) in self.headers {
+            headers.insert(name, value);
+        }
         response
     }
 }
