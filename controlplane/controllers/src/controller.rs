@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 
+use crate::context::is_conflict;
 use crate::work_queue::WorkQueue;
 
 /// Longest time one reconcile may take.
@@ -48,7 +49,19 @@ impl<T> CallContext<T> for Result<T, kube::Error> {
 impl ReconcileError {
     /// Whether another writer was quicker: expected now and then, and not worth a warning.
     fn is_conflict(&self) -> bool {
-        matches!(self, Self::Api { source: kube::Error::Api(status), .. } if status.code == 409)
+        matches!(self, Self::Api { source, .. } if is_conflict(source))
+    }
+}
+
+/// Turns a lost race into `None`, for writes to objects whose every change queues the key of this reconcile again.
+///
+/// A conflict says that there is a newer version than the cached one; its event is on the way, so nothing is retried
+/// and nothing is waited for.
+pub(crate) fn or_event<T>(result: Result<T, ReconcileError>) -> Result<Option<T>, ReconcileError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(failure) if failure.is_conflict() => Ok(None),
+        Err(failure) => Err(failure),
     }
 }
 

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cache::{Cache, Change, Key};
 use crate::context::{Context, is_already_exists, is_namespace_terminating, is_not_found, message_of};
-use crate::controller::{self, CallContext, Outcome, ReconcileError};
+use crate::controller::{self, CallContext, Outcome, ReconcileError, or_event};
 use crate::event_recorder::{EventRecorder, EventType};
 use crate::informer::Informer;
 use crate::owner::{
@@ -153,7 +153,10 @@ impl DeploymentController {
         }
         for draft in &plan.update {
             // The version in the object guards against a change that the cache has not seen.
-            api.replace(draft.name(), &PostParams::default(), &draft.rs).await.during("scale ReplicaSet")?;
+            let scaled = api.replace(draft.name(), &PostParams::default(), &draft.rs).await;
+            if or_event(scaled.during("scale ReplicaSet"))?.is_none() {
+                return Ok(None);
+            }
             self.record_scaling(deployment, draft);
         }
         for draft in &plan.delete {
@@ -165,7 +168,10 @@ impl DeploymentController {
         }
         let mut current = None;
         if let Some(revision) = plan.revision {
-            current = Some(self.write_revision(deployment, &revision).await?);
+            current = or_event(self.write_revision(deployment, &revision).await)?;
+            if current.is_none() {
+                return Ok(None);
+            }
         }
         self.write_status(current.as_ref().unwrap_or(deployment), plan.status).await?;
         Ok(plan.again)
@@ -288,8 +294,8 @@ impl DeploymentController {
         let api: Api<Deployment> = Api::namespaced(self.client.clone(), namespace_of(deployment));
         let wanted = Deployment { status: Some(status), ..deployment.clone() };
         match api.replace_status(name_of(deployment), &PostParams::default(), &wanted).await {
-            Err(error) if !is_not_found(&error) => Err(error).during("update Deployment status"),
-            _ => Ok(()),
+            Err(error) if is_not_found(&error) => Ok(()),
+            written => or_event(written.during("update Deployment status")).map(drop),
         }
     }
 }

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cache::{Cache, Change, Key};
 use crate::context::{Context, is_namespace_terminating, is_not_found, message_of};
-use crate::controller::{self, CallContext, Outcome, ReconcileError};
+use crate::controller::{self, CallContext, Outcome, ReconcileError, or_event};
 use crate::event_recorder::{EventRecorder, EventType};
 use crate::expectations::Expectations;
 use crate::informer::Informer;
@@ -109,9 +109,7 @@ impl EndpointSliceController {
         let node = |name: &str| self.nodes.get(&Key::new("", name));
         let plan = plan::plan(&Input { service: &service, pods: &pods, slices: &slices, node: &node });
         let result = self.act(&key, plan).await;
-        if let Err(ReconcileError::Api { source, .. }) = &result
-            && !crate::context::is_conflict(source)
-        {
+        if let Err(ReconcileError::Api { source, .. }) = &result {
             let message = format!("Error updating Endpoint Slices for Service {key}: {}", message_of(source));
             let about = service.as_ref();
             self.recorder.record(COMPONENT, about, EventType::Warning, "FailedToUpdateEndpointSlices", message);
@@ -128,7 +126,7 @@ impl EndpointSliceController {
         let params = PostParams::default();
         let updates = join_all(plan.update.iter().map(|slice| async {
             let name = slice.metadata.name.as_deref().unwrap_or_default();
-            api.replace(name, &params, slice).await.map(drop).during("update EndpointSlice")
+            or_event(api.replace(name, &params, slice).await.map(drop).during("update EndpointSlice")).map(drop)
         }))
         .await;
         let deletes = join_all(plan.delete.iter().map(|slice| async {

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cache::{Cache, Change, Key};
 use crate::context::{Context, is_not_found};
-use crate::controller::{self, CallContext, Outcome, ReconcileError};
+use crate::controller::{self, CallContext, Outcome, ReconcileError, or_event};
 use crate::event_recorder::{EventRecorder, EventType};
 use crate::informer::Informer;
 use crate::pod_state;
@@ -191,7 +191,7 @@ impl NodeLifecycleController {
         });
         match api.patch_status(name_of(node), &PatchParams::default(), &Patch::Merge(patch)).await {
             Err(error) if is_not_found(&error) => Ok(()),
-            other => other.map(drop).during("update Node conditions"),
+            other => or_event(other.during("update Node conditions")).map(drop),
         }
     }
 
@@ -203,7 +203,7 @@ impl NodeLifecycleController {
         });
         match api.patch(name_of(node), &PatchParams::default(), &Patch::Merge(patch)).await {
             Err(error) if is_not_found(&error) => Ok(()),
-            other => other.map(drop).during("taint Node"),
+            other => or_event(other.during("taint Node")).map(drop),
         }
     }
 

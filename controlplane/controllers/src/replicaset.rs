@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cache::{Cache, Change, Key};
 use crate::context::{Context, is_namespace_terminating, is_not_found, message_of};
-use crate::controller::{self, CallContext, Outcome, ReconcileError};
+use crate::controller::{self, CallContext, Outcome, ReconcileError, or_event};
 use crate::event_recorder::{EventRecorder, EventType};
 use crate::expectations::Expectations;
 use crate::informer::Informer;
@@ -319,8 +319,8 @@ impl ReplicaSetController {
             Api::namespaced(self.client.clone(), rs.metadata.namespace.as_deref().unwrap_or_default());
         let wanted = ReplicaSet { status: Some(status), ..rs.clone() };
         let name = rs.metadata.name.as_deref().unwrap_or_default();
-        ignore_missing(api.replace_status(name, &PostParams::default(), &wanted).await)
-            .during("update ReplicaSet status")?;
+        let written = ignore_missing(api.replace_status(name, &PostParams::default(), &wanted).await);
+        or_event(written.during("update ReplicaSet status"))?;
         Ok(())
     }
 }

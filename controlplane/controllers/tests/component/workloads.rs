@@ -205,16 +205,20 @@ async fn rollout_that_cannot_progress_says_so() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn orphan_that_matches_is_adopted() {
     let cluster = Cluster::start().await;
-    let pod = json!({"metadata": {"name": "lonely", "labels": {"app": "x"}},
-        "spec": {"containers": [{"name": "c", "image": "i"}]}});
-    cluster.create::<Pod>("default", pod).await;
     let rs = json!({"metadata": {"name": "x"}, "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "x"}},
         "template": {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
-    let rs: ReplicaSet = cluster.create("default", rs).await;
+    cluster.create::<ReplicaSet>("default", rs.clone()).await;
+    cluster.wait("a pod", || async { cluster.list::<Pod>("default").await.len() == 1 }).await;
+    let orphan = cluster.list::<Pod>("default").await.remove(0);
+    cluster.api::<ReplicaSet>("default").delete("x", &DeleteParams::orphan()).await.unwrap();
+    cluster
+        .wait("the first owner to go", || async { cluster.get_opt::<ReplicaSet>("default", "x").await.is_none() })
+        .await;
+    let owner: ReplicaSet = cluster.create("default", rs).await;
     cluster
         .wait("adoption", || async {
-            let pod: Pod = cluster.get_opt("default", "lonely").await.unwrap();
-            pod.owner_references().iter().any(|owner| Some(&owner.uid) == rs.metadata.uid.as_ref())
+            let pod: Pod = cluster.get_opt("default", &orphan.name_any()).await.unwrap();
+            pod.owner_references().iter().any(|reference| Some(&reference.uid) == owner.metadata.uid.as_ref())
         })
         .await;
     assert_eq!(cluster.list::<Pod>("default").await.len(), 1);
