@@ -51,13 +51,12 @@ pub enum ServerError {
     #[error(transparent)]
     OpenPki(#[from] PkiError),
     /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {}", bind_hint(.source))]
+    #[error("cannot listen on {address}: {}", bind_hint(.error))]
     Bind {
         /// Which.
         address: SocketAddr,
-        /// Why.
-        #[source]
-        source: io::Error,
+        /// Why; part of the text, so no source.
+        error: io::Error,
     },
     /// The API server failed.
     #[error(transparent)]
@@ -99,10 +98,9 @@ impl Server {
         config.validate()?;
         let server_dir = config.data_dir.join("server");
         let (backend, pki) = open(&config, server_dir).await?;
-        let listener = TcpListener::bind(config.bind)
-            .await
-            .map_err(|source| ServerError::Bind { address: config.bind, source })?;
-        let address = listener.local_addr().map_err(|source| ServerError::Bind { address: config.bind, source })?;
+        let listener =
+            TcpListener::bind(config.bind).await.map_err(|error| ServerError::Bind { address: config.bind, error })?;
+        let address = listener.local_addr().map_err(|error| ServerError::Bind { address: config.bind, error })?;
         let advertise = SocketAddr::new(config.advertise, address.port());
         let pki = Arc::new(pki);
         let api_config = ApiServerConfig::new(Arc::clone(&pki), config.service_cidr, advertise);

@@ -27,7 +27,10 @@ const REMEMBERED: usize = 4096;
 
 /// Tokens accepted lately, by their hash.
 #[derive(Default)]
-pub(crate) struct TokenCache(Mutex<HashMap<[u8; 32], (Instant, Arc<UserInfo>)>>);
+pub(crate) struct TokenCache(Mutex<HashMap<[u8; 32], Accepted>>);
+
+/// When a token was accepted, and whose it is.
+type Accepted = (Instant, Arc<UserInfo>);
 
 impl TokenCache {
     fn get(&self, hash: &[u8; 32]) -> Option<Arc<UserInfo>> {

@@ -105,8 +105,14 @@ async fn ensure_object(
     if fields.iter().all(|field| contains(&current.object[*field], &wanted[*field])) {
         return Ok(());
     }
-    let target =
-        Change { namespace, name: &name, part: Part::Main, options: WriteOptions::default(), tries: None, reserve: None };
+    let target = Change {
+        namespace,
+        name: &name,
+        part: Part::Main,
+        options: WriteOptions::default(),
+        tries: None,
+        reserve: None,
+    };
     let changed = server.store.update(resource, &target, |old| {
         let mut new = old.clone();
         for field in fields {
@@ -121,9 +127,9 @@ async fn ensure_object(
 /// Whether `present` says everything that `wanted` says; defaults may have been added.
 fn contains(present: &Value, wanted: &Value) -> bool {
     match (present, wanted) {
-        (Value::Object(present), Value::Object(wanted)) => wanted
-            .iter()
-            .all(|(key, value)| present.get(key).is_some_and(|present| contains(present, value))),
+        (Value::Object(present), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, value)| present.get(key).is_some_and(|present| contains(present, value)))
+        }
         (Value::Array(present), Value::Array(wanted)) => {
             present.len() == wanted.len() && present.iter().zip(wanted).all(|(a, b)| contains(a, b))
         }

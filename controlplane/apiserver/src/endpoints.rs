@@ -126,7 +126,8 @@ impl Call<'_> {
         match shape.form {
             Form::Object => Reply::json(json),
             Form::Table(version) => {
-                let options = TableOptions { version, include: shape.include, with_columns: true, now_secs: now_secs() };
+                let options =
+                    TableOptions { version, include: shape.include, with_columns: true, now_secs: now_secs() };
                 let revision = revision_text(&json);
                 let meta = ListMeta { resource_version: revision, ..ListMeta::default() };
                 Reply::json(table::render(self.resource.strategy, [&json[..]], options, &meta))

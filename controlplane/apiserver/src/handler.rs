@@ -1,6 +1,6 @@
 //! One request from its parts to its response: authorization, routing, limits; a panic stays in its request.
 
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use coracle_api::{resource::GroupResource, status::Status};
@@ -17,6 +17,7 @@ use crate::{
     registry::{store::update::Part, strategy::Subresource},
     reply::{self, Reply},
     request_info::{RequestInfo, ResourceRequest, Verb},
+    review,
     server::ApiServer,
     subresource,
     user::UserInfo,
@@ -27,6 +28,10 @@ use crate::{
 /// Source: `k8s.io/apiserver/pkg/server/config.go`, `MaxRequestBodyBytes`.
 pub(crate) const BODY_LIMIT: usize = 3 * 1024 * 1024;
 const RETRY_SECS: u32 = 1;
+/// As upstream, `--request-timeout`.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// For the whole body of a request.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Answers one request. Never fails: failures are answers too.
 pub(crate) async fn handle<B>(server: &Arc<ApiServer>, user: Arc<UserInfo>, parts: Parts, body: B) -> Response<Body>
@@ -44,12 +49,7 @@ where
     }
 }
 
-async fn route<B>(
-    server: &Arc<ApiServer>,
-    user: &UserInfo,
-    parts: &Parts,
-    body: B,
-) -> Result<Response<Body>, Status>
+async fn route<B>(server: &Arc<ApiServer>, user: &UserInfo, parts: &Parts, body: B) -> Result<Response<Body>, Status>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {
@@ -61,9 +61,15 @@ where
         RequestInfo::Resource(info) => info,
     };
     let Some(resource) = server.registry.get(info.group, info.version, info.resource) else {
-        return Err(Status::no_such_path());
+        return match review::kind(info) {
+            Some(kind) => {
+                let body = read_body(parts, body).await?;
+                review::create(server, user, info, kind, &parts.headers, &body).map(Reply::into_response)
+            }
+            None => Err(Status::no_such_path()),
+        };
     };
-    let _permit = if is_long_running(info) {
+    let permit = if is_long_running(info) {
         None
     } else {
         let permit = server.in_flight.try_acquire();
@@ -71,10 +77,20 @@ where
     };
     let body = if info.verb.is_read() { Bytes::new() } else { read_body(parts, body).await? };
     let call = Call { server, user, resource, info, query: &query, headers: &parts.headers, body };
-    if info.subresource.is_empty() {
-        return main_resource(&call).await.map(Reply::into_response);
+    if permit.is_none() {
+        return dispatch(&call, parts).await;
     }
-    subresource::serve(&call, parts).await
+    match tokio::time::timeout(REQUEST_TIMEOUT, dispatch(&call, parts)).await {
+        Ok(answer) => answer,
+        Err(_) => Err(Status::timeout("request did not complete within the allotted timeout", RETRY_SECS)),
+    }
+}
+
+async fn dispatch(call: &Call<'_>, parts: &Parts) -> Result<Response<Body>, Status> {
+    if call.info.subresource.is_empty() {
+        return main_resource(call).await.map(Reply::into_response);
+    }
+    subresource::serve(call, parts).await
 }
 
 async fn main_resource(call: &Call<'_>) -> Result<Reply, Status> {
@@ -111,7 +127,17 @@ fn is_long_running(info: &ResourceRequest<'_>) -> bool {
             .any(|subresource| subresource.name() == info.subresource)
 }
 
-async fn read_body<B>(parts: &Parts, mut body: B) -> Result<Bytes, Status>
+async fn read_body<B>(parts: &Parts, body: B) -> Result<Bytes, Status>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin,
+{
+    match tokio::time::timeout(BODY_TIMEOUT, gather(parts, body)).await {
+        Ok(body) => body,
+        Err(_) => Err(Status::timeout("the request body did not arrive in time", RETRY_SECS)),
+    }
+}
+
+async fn gather<B>(parts: &Parts, mut body: B) -> Result<Bytes, Status>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {

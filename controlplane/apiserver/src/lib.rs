@@ -20,6 +20,9 @@
 //! | [`watch_cache`] | what reads and watches are served from |
 //! | [`pki`] | certificate authority, certificates, kubeconfig |
 //! | `bootstrap` | the objects every cluster starts with |
+//! | `event_expiry` | forgets old Events |
+//! | `nonresource`, `review` | health, version, discovery; questions about oneself |
+//! | `testing` | a server in memory for tests (feature `testing`) |
 //!
 //! Architecture invariant: nothing outside this crate touches the store.
 #![forbid(unsafe_code)]
@@ -30,6 +33,7 @@ pub mod body;
 mod bootstrap;
 mod client;
 mod endpoints;
+mod event_expiry;
 mod handler;
 mod list_options;
 mod nonresource;
@@ -37,6 +41,7 @@ pub mod pki;
 mod query;
 mod reply;
 pub mod request_info;
+mod review;
 mod serve;
 pub mod server;
 mod subresource;

@@ -67,7 +67,8 @@ impl Token {
 
     fn decode(text: &str) -> Result<Self, Status> {
         let bad = |why: String| Status::bad_request(format!("continue key is not valid: {why}"));
-        let bytes = BASE64_URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|error| bad(error.to_string()))?;
+        let bytes =
+            BASE64_URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|error| bad(error.to_string()))?;
         let token: Self = serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string()))?;
         if token.v != "meta.k8s.io/v1" {
             return Err(bad(format!("server does not recognize this encoded version {:?}", token.v)));
@@ -96,7 +97,10 @@ impl ListOptions {
             if !matches!(name, "Exact" | "NotOlderThan") {
                 errors.not_supported(field, &name.into(), &["Exact", "NotOlderThan", ""]);
             } else if is_watch && send_initial_events.is_none() {
-                errors.forbidden(field, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
+                errors.forbidden(
+                    field,
+                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+                );
             } else if version.is_none() && send_initial_events.is_none() {
                 errors.forbidden(field, "resourceVersionMatch is forbidden unless resourceVersion is provided");
             } else if token.is_some() {

@@ -104,9 +104,10 @@ fn architecture() -> &'static str {
 }
 
 fn root() -> Reply {
-    let mut paths: Vec<String> = ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
-        .map(str::to_owned)
-        .to_vec();
+    let mut paths: Vec<String> =
+        ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
+            .map(str::to_owned)
+            .to_vec();
     for (group, version) in discovery::group_versions() {
         if !group.is_empty() {
             paths.push(format!("/apis/{group}"));
@@ -124,7 +125,13 @@ type Check = (&'static str, Option<&'static str>);
 fn checks(server: &ApiServer) -> Vec<Check> {
     let stopping = server.shutdown.is_cancelled().then_some("the server is shutting down");
     let bootstrapped = (!server.is_bootstrapped()).then_some("the first objects are still being written");
-    vec![("ping", None), ("log", None), ("store", None), ("poststarthook/bootstrap", bootstrapped), ("shutdown", stopping)]
+    vec![
+        ("ping", None),
+        ("log", None),
+        ("store", None),
+        ("poststarthook/bootstrap", bootstrapped),
+        ("shutdown", stopping),
+    ]
 }
 
 fn health(server: &ApiServer, path: &str, query: &Query<'_>) -> Reply {

@@ -47,9 +47,9 @@ impl<'a> Query<'a> {
     /// 400 if it is not one.
     pub fn integer(&self, name: &str) -> Result<Option<i64>, Status> {
         let Some(text) = self.text(name) else { return Ok(None) };
-        text.parse().map(Some).map_err(|_| {
-            Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
-        })
+        text.parse()
+            .map(Some)
+            .map_err(|_| Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))
     }
 }
 

@@ -142,10 +142,10 @@ impl<'a> RequestInfo<'a> {
             request.take_name(&mut parts);
         }
         request.verb = verb(method, &request.name, legacy_watch, query);
-        if matches!(request.verb, Verb::List | Verb::Watch | Verb::DeleteCollection) {
-            if let Some(name) = query.text("fieldSelector").and_then(selected_name) {
-                request.name = Cow::Owned(name.to_owned());
-            }
+        if matches!(request.verb, Verb::List | Verb::Watch | Verb::DeleteCollection)
+            && let Some(name) = query.text("fieldSelector").and_then(selected_name)
+        {
+            request.name = Cow::Owned(name.to_owned());
         }
         Self::Resource(request)
     }
@@ -220,7 +220,14 @@ mod tests {
             RequestInfo::NonResource { path } => path.to_owned(),
             RequestInfo::Resource(r) => format!(
                 "{} g={} v={} r={} s={} ns={} n={} rest={}",
-                r.verb.as_str(), r.group, r.version, r.resource, r.subresource, r.namespace, r.name, r.rest
+                r.verb.as_str(),
+                r.group,
+                r.version,
+                r.resource,
+                r.subresource,
+                r.namespace,
+                r.name,
+                r.rest
             ),
         };
         assert_eq!(said, expect, "{method} {url}");
@@ -238,7 +245,11 @@ mod tests {
         check(get(), "/api/v1/namespaces/a", "get g= v=v1 r=namespaces s= ns=a n=a rest=");
         check(Method::PUT, "/api/v1/namespaces/a/finalize", "update g= v=v1 r=namespaces s=finalize ns=a n=a rest=");
         check(get(), "/api/v1/namespaces/a/pods/b/", "get g= v=v1 r=pods s= ns=a n=b rest=");
-        check(Method::POST, "/apis/apps/v1/namespaces/a/deployments", "create g=apps v=v1 r=deployments s= ns=a n= rest=");
+        check(
+            Method::POST,
+            "/apis/apps/v1/namespaces/a/deployments",
+            "create g=apps v=v1 r=deployments s= ns=a n= rest=",
+        );
         check(Method::DELETE, "/api/v1/namespaces/a/pods", "deletecollection g= v=v1 r=pods s= ns=a n= rest=");
         check(Method::PATCH, "/api/v1/nodes/n%2F1/status", "patch g= v=v1 r=nodes s=status ns= n=n/1 rest=");
         check(get(), "/api/v1/nodes/n/proxy/a/b", "get g= v=v1 r=nodes s=proxy ns= n=n rest=a/b");

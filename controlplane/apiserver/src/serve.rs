@@ -5,12 +5,12 @@
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
+use http::{Request, Response};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::{conn::auto, graceful::GracefulShutdown},
 };
-use http::{Request, Response};
 use rustls::{
     RootCertStore, ServerConfig,
     server::{NoClientAuth, WebPkiClientVerifier},
@@ -24,8 +24,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    authn, body::Body, handler,
-    reply,
+    authn,
+    body::Body,
+    handler, reply,
     server::{ApiServer, ApiServerError},
     user::UserInfo,
 };

@@ -23,18 +23,18 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     authn::{TokenCache, service_account::TokenSigner},
     authz::{self, Chain},
-    bootstrap,
-    client,
+    bootstrap, client,
     endpoints::Call,
+    event_expiry,
     pki::{Pki, PkiError},
     registry::{
         resource::{Registry, Resource},
+        service_addresses::{Reservation, ServiceAddresses},
         store::{
             Store, WriteOptions, Written,
             delete::{DeleteOptions, Deleted},
             update::{Change, Part},
         },
-        service_addresses::{Reservation, ServiceAddresses},
     },
     serve, subresource,
     user::UserInfo,
@@ -122,8 +122,7 @@ impl ApiServer {
     /// The store cannot be read or written, or the certificates are unusable: permanent.
     pub async fn new(config: ApiServerConfig, backend: Arc<dyn Backend>) -> Result<Arc<Self>, ApiServerError> {
         let shutdown = CancellationToken::new();
-        let (registry, cache) =
-            Registry::start(&backend, shutdown.clone()).await.map_err(ApiServerError::ReadStore)?;
+        let (registry, cache) = Registry::start(&backend, shutdown.clone()).await.map_err(ApiServerError::ReadStore)?;
         let registry = Arc::new(registry);
         let signer = TokenSigner::new(&config.pki.service_account_key_pem).ok_or(PkiError::Parse { what: "sa.key" })?;
         let node_tls = subresource::node_tls_config(&config.pki)?;
@@ -148,6 +147,7 @@ impl ApiServer {
         bootstrap::ensure(&server).await?;
         server.bootstrapped.store(true, Ordering::Release);
         tokio::spawn(bootstrap::repair(Arc::clone(&server)));
+        tokio::spawn(event_expiry::run(Arc::clone(&server)));
         Ok(server)
     }
 

@@ -12,8 +12,7 @@ pub(crate) fn user(certificate: &CertificateDer<'_>) -> Option<UserInfo> {
     if name.is_empty() {
         return None;
     }
-    let groups: Vec<&str> =
-        certificate.subject().iter_organization().filter_map(|group| group.as_str().ok()).collect();
+    let groups: Vec<&str> = certificate.subject().iter_organization().filter_map(|group| group.as_str().ok()).collect();
     Some(UserInfo::new(name, &groups))
 }
 

@@ -47,11 +47,9 @@ impl NodeAuthorizer {
         let own = request.name == node;
         match (request.group, request.resource, request.subresource) {
             ("", "secrets" | "configmaps", "") if read => self.may_read_object(node, request),
-            ("", "serviceaccounts", "") if request.verb == Verb::Get => {
-                self.related(node, request, |pod, name| uses_account(pod, name))
-            }
+            ("", "serviceaccounts", "") if request.verb == Verb::Get => self.related(node, request, uses_account),
             ("", "serviceaccounts", "token") if request.verb == Verb::Create => {
-                self.related(node, request, |pod, name| uses_account(pod, name))
+                self.related(node, request, uses_account)
             }
             ("", "pods", "") if matches!(request.verb, Verb::List | Verb::Watch) => may_list_pods(node, selector),
             // The body is checked when it is decoded.
@@ -64,10 +62,9 @@ impl NodeAuthorizer {
             ("" | "events.k8s.io", "events", "") => {
                 Ok(matches!(request.verb, Verb::Create | Verb::Update | Verb::Patch))
             }
-            ("coordination.k8s.io", "leases", "") if request.namespace == LEASE_NAMESPACE => Ok(
-                request.verb == Verb::Create
-                    || (own && matches!(request.verb, Verb::Get | Verb::Update | Verb::Patch | Verb::Delete)),
-            ),
+            ("coordination.k8s.io", "leases", "") if request.namespace == LEASE_NAMESPACE => Ok(request.verb
+                == Verb::Create
+                || (own && matches!(request.verb, Verb::Get | Verb::Update | Verb::Patch | Verb::Delete))),
             ("certificates.k8s.io", "certificatesigningrequests", "") => Ok(read || request.verb == Verb::Create),
             ("authentication.k8s.io", "tokenreviews", "") | ("authorization.k8s.io", "subjectaccessreviews", "") => {
                 Ok(request.verb == Verb::Create)
@@ -82,9 +79,13 @@ impl NodeAuthorizer {
             return Err("can only read resources of this type individually: No Object name found".to_owned());
         }
         let is_secret = request.resource == "secrets";
-        self.related(node, request, |pod, name| {
-            if is_secret { uses_secret(pod, name) } else { uses_config_map(pod, name) }
-        })
+        self.related(
+            node,
+            request,
+            |pod, name| {
+                if is_secret { uses_secret(pod, name) } else { uses_config_map(pod, name) }
+            },
+        )
     }
 
     fn related(

@@ -1,9 +1,12 @@
 //! POST to a collection.
 
-use coracle_api::{meta, status::{Cause, Status}};
+use coracle_api::{
+    meta,
+    status::{Cause, Status},
+};
 
 use super::Call;
-use crate::{reply::Reply, registry::strategy::Scope};
+use crate::{registry::strategy::Scope, reply::Reply};
 
 /// Makes an object.
 pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Status> {

@@ -1,8 +1,7 @@
 //! DELETE of one object, and of a collection.
 
 use coracle_api::{
-    decode,
-    meta,
+    decode, meta,
     resource::Gvk,
     status::{FieldErrors, Status},
 };
@@ -42,7 +41,9 @@ pub(crate) async fn delete(call: &Call<'_>) -> Result<Reply, Status> {
         return Err(Status::forbidden(&call.resource.group_resource, name, "this namespace may not be deleted"));
     }
     match call.server.delete(call.resource, namespace, name, &options).await? {
-        Deleted::Gone { json, .. } if call.resource.info.group.is_empty() && RETURNED.contains(&call.resource.info.plural) => {
+        Deleted::Gone { json, .. }
+            if call.resource.info.group.is_empty() && RETURNED.contains(&call.resource.info.plural) =>
+        {
             Ok(call.object(json, shape))
         }
         Deleted::Gone { object, .. } => Ok(Reply::value(&success(call, &object))),

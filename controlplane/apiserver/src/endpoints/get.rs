@@ -5,12 +5,7 @@ use std::sync::Arc;
 use coracle_api::status::Status;
 
 use super::Call;
-use crate::{
-    list_options::parse_revision,
-    registry::store::cache_status,
-    reply::Reply,
-    watch_cache::Entry,
-};
+use crate::{list_options::parse_revision, registry::store::cache_status, reply::Reply, watch_cache::Entry};
 
 /// Serves the object.
 pub(crate) async fn get(call: &Call<'_>) -> Result<Reply, Status> {

@@ -2,8 +2,7 @@
 
 use coracle_api::{
     decode::ContentType,
-    meta,
-    patch,
+    meta, patch,
     status::{FieldErrors, Status},
 };
 use http::header;
@@ -48,8 +47,14 @@ pub(crate) async fn patch(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
     let format = Format::of(call)?;
     let _ = ContentType::Json;
     let mut warnings = Vec::new();
-    let target =
-        Change { namespace: &call.info.namespace, name: &call.info.name, part, options, tries: Some(TRIES), reserve: None };
+    let target = Change {
+        namespace: &call.info.namespace,
+        name: &call.info.name,
+        part,
+        options,
+        tries: Some(TRIES),
+        reserve: None,
+    };
     let written = call
         .server
         .update(call.resource, &target, |current| {

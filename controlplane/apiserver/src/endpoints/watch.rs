@@ -62,9 +62,10 @@ pub(crate) async fn watch(call: &Call<'_>) -> Result<Reply, Status> {
             watcher
         }
     };
-    let timeout = options.timeout_secs.filter(|secs| *secs > 0).unwrap_or_else(|| {
-        MIN_TIMEOUT_SECS + rand::random::<u64>() % MIN_TIMEOUT_SECS
-    });
+    let timeout = options
+        .timeout_secs
+        .filter(|secs| *secs > 0)
+        .unwrap_or_else(|| MIN_TIMEOUT_SECS + rand::random::<u64>() % MIN_TIMEOUT_SECS);
     let now = Instant::now();
     let stream = WatchStream {
         watcher,

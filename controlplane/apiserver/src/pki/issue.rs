@@ -61,8 +61,7 @@ impl Authority {
 
     pub(super) fn load(pair: &KeyPair) -> Result<Self, PkiError> {
         let key = rcgen::KeyPair::from_pem(&pair.key_pem).map_err(|_| PkiError::Parse { what: "ca.key" })?;
-        let issuer =
-            Issuer::from_ca_cert_pem(&pair.cert_pem, key).map_err(|_| PkiError::Parse { what: "ca.crt" })?;
+        let issuer = Issuer::from_ca_cert_pem(&pair.cert_pem, key).map_err(|_| PkiError::Parse { what: "ca.crt" })?;
         Ok(Self { issuer, cert_pem: pair.cert_pem.clone() })
     }
 

@@ -5,7 +5,10 @@
 
 use std::borrow::Cow;
 
-use coracle_api::{meta, name, status::{FieldErrors, Status}};
+use coracle_api::{
+    meta, name,
+    status::{FieldErrors, Status},
+};
 use serde_json::{Map, Value, json};
 
 use super::resource::Resource;

@@ -143,9 +143,9 @@ impl ServiceAddresses {
             return Ok(());
         }
         let address = if asked.is_empty() {
-            let address = self.draw_address(taken).ok_or_else(|| {
-                Status::internal("failed to allocate a serviceIP: range is full")
-            })?;
+            let address = self
+                .draw_address(taken)
+                .ok_or_else(|| Status::internal("failed to allocate a serviceIP: range is full"))?;
             uses.addresses.push(address);
             taken.addresses.insert(address, key.to_owned());
             address
@@ -216,10 +216,10 @@ impl ServiceAddresses {
                 taken.ports.insert(drawn, key.to_owned());
                 uses.ports.push(drawn);
                 port["nodePort"] = drawn.into();
-            } else if asked != 0 {
-                if let Err(why) = self.take_port(key, asked, taken, uses) {
-                    errors.invalid(format!("spec.ports[{index}].nodePort"), &json!(asked), why);
-                }
+            } else if asked != 0
+                && let Err(why) = self.take_port(key, asked, taken, uses)
+            {
+                errors.invalid(format!("spec.ports[{index}].nodePort"), &json!(asked), why);
             }
         }
         if errors.is_empty() {

@@ -4,7 +4,11 @@ use coracle_api::{meta, status::Status};
 use serde_json::{Value, json};
 
 use crate::{
-    endpoints::{Call, patch::{self, Format}, update::check_name},
+    endpoints::{
+        Call,
+        patch::{self, Format},
+        update::check_name,
+    },
     registry::store::update::{Change, Part},
     reply::Reply,
     request_info::Verb,
@@ -15,14 +19,8 @@ pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
     let options = call.write_options()?;
     let format = if call.info.verb == Verb::Patch { Some(Format::of(call)?) } else { None };
     let sent = if format.is_none() { Some(call.decode(&call.resource.gvk)?.object) } else { None };
-    let target = Change {
-        namespace: "",
-        name: &call.info.name,
-        part: Part::Status,
-        options,
-        tries: None,
-        reserve: None,
-    };
+    let target =
+        Change { namespace: "", name: &call.info.name, part: Part::Status, options, tries: None, reserve: None };
     let change = |old: &Value| {
         let wanted = match (format, &sent) {
             (Some(format), _) => call.recheck(&patch::apply(call, format, old)?)?.object,

@@ -26,14 +26,8 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
     check(&binding).map_err(|errors| Status::invalid(&gvk, name, errors))?;
-    let target = Change {
-        namespace: &call.info.namespace,
-        name,
-        part: Part::Internal,
-        options,
-        tries: None,
-        reserve: None,
-    };
+    let target =
+        Change { namespace: &call.info.namespace, name, part: Part::Internal, options, tries: None, reserve: None };
     let bind = |pod: &Value| {
         let conflict = |why: String| Status::conflict(&call.resource.group_resource, name, why);
         assign(pod, &binding).map_err(conflict)
@@ -85,8 +79,7 @@ fn assign(pod: &Value, binding: &Value) -> Result<Value, String> {
         "observedGeneration": meta::generation(pod),
     });
     let conditions = meta::get_array(pod, &["status", "conditions"]);
-    let mut conditions: Vec<Value> =
-        conditions.iter().filter(|one| one["type"] != "PodScheduled").cloned().collect();
+    let mut conditions: Vec<Value> = conditions.iter().filter(|one| one["type"] != "PodScheduled").cloned().collect();
     conditions.push(condition);
     meta::set(&mut bound, &["status", "conditions"], conditions);
     Ok(bound)

@@ -1,10 +1,6 @@
 //! `pods/eviction`: a deletion that may be refused. Disruption budgets are not served yet, so none refuses.
 
-use coracle_api::{
-    meta,
-    resource::Gvk,
-    status::Status,
-};
+use coracle_api::{meta, resource::Gvk, status::Status};
 use serde_json::Value;
 
 use super::success;

@@ -16,14 +16,8 @@ pub(super) async fn update(call: &Call<'_>) -> Result<Reply, Status> {
     check_name(call, &decoded.object)?;
     let finalizers = meta::get_array(&decoded.object, &["spec", "finalizers"]).to_vec();
     let version = meta::resource_version(&decoded.object).to_owned();
-    let target = Change {
-        namespace: "",
-        name: &call.info.name,
-        part: Part::Internal,
-        options,
-        tries: None,
-        reserve: None,
-    };
+    let target =
+        Change { namespace: "", name: &call.info.name, part: Part::Internal, options, tries: None, reserve: None };
     let change = |old: &Value| {
         let mut new = old.clone();
         meta::set(&mut new, &["spec", "finalizers"], finalizers.clone());

@@ -72,7 +72,11 @@ fn check(seconds: i64) -> Result<(), FieldErrors> {
         errors.invalid("spec.expirationSeconds", &json!(seconds), "may not specify a duration less than 10 minutes");
     }
     if seconds > MAX_SECS {
-        errors.invalid("spec.expirationSeconds", &json!(seconds), "may not specify a duration larger than 2^32 seconds");
+        errors.invalid(
+            "spec.expirationSeconds",
+            &json!(seconds),
+            "may not specify a duration larger than 2^32 seconds",
+        );
     }
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
@@ -99,7 +103,10 @@ async fn bound(call: &Call<'_>, request: &Value) -> Result<Option<(String, Strin
         ("v1", "Pod") => "pods",
         ("v1", "Secret") => "secrets",
         (version, kind) => {
-            let message = format!("cannot bind token for serviceaccount {:?} to object kind {version}, Kind={kind}", call.info.name);
+            let message = format!(
+                "cannot bind token for serviceaccount {:?} to object kind {version}, Kind={kind}",
+                call.info.name
+            );
             return Err(Status::bad_request(message));
         }
     };

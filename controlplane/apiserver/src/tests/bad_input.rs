@@ -22,8 +22,18 @@ async fn bodies_that_cannot_be_read_are_400_or_413_or_415() {
     let strict = format!("{PODS}?fieldValidation=Strict");
     let mut unknown = pod("x");
     unknown["spec"]["x"] = 1.into();
-    check(raw.send("POST", &strict, json, unknown.to_string()).await, 400, "BadRequest", "strict decoding error: unknown field \"spec.x\"");
-    check(raw.send("POST", PODS, json, vec![b' '; 4 << 20]).await, 413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728");
+    check(
+        raw.send("POST", &strict, json, unknown.to_string()).await,
+        400,
+        "BadRequest",
+        "strict decoding error: unknown field \"spec.x\"",
+    );
+    check(
+        raw.send("POST", PODS, json, vec![b' '; 4 << 20]).await,
+        413,
+        "RequestEntityTooLarge",
+        "Request entity too large: limit is 3145728",
+    );
     check(raw.send("POST", PODS, "application/xml", "<a/>").await, 415, "UnsupportedMediaType", "");
     check(raw.send("PATCH", &format!("{PODS}/x"), "application/json", "{}").await, 415, "UnsupportedMediaType", "");
 }
@@ -43,10 +53,16 @@ async fn unknown_fields_are_warned_of_by_default() {
 async fn bad_objects_are_422_with_causes() {
     let raw = admin().await;
     let mut nameless = pod("A");
-    let invalid = "Pod \"A\" is invalid: metadata.name: Invalid value: \"A\": a lowercase RFC 1123 subdomain must consist of";
+    let invalid =
+        "Pod \"A\" is invalid: metadata.name: Invalid value: \"A\": a lowercase RFC 1123 subdomain must consist of";
     check(raw.post(PODS, nameless.clone()).await, 422, "Invalid", invalid);
     nameless["metadata"] = json!({});
-    check(raw.post(PODS, nameless).await, 422, "Invalid", "metadata.name: Required value: name or generateName is required");
+    check(
+        raw.post(PODS, nameless).await,
+        422,
+        "Invalid",
+        "metadata.name: Required value: name or generateName is required",
+    );
     let mut no_image = pod("x");
     no_image["spec"]["containers"][0]["image"] = "".into();
     let (code, answer) = raw.post(PODS, no_image).await;
@@ -92,10 +108,20 @@ async fn requests_that_contradict_their_url_are_400() {
     );
     let mut elsewhere = config_map("x");
     elsewhere["metadata"]["namespace"] = "other".into();
-    check(raw.post(CONFIG_MAPS, elsewhere).await, 400, "BadRequest", "the namespace of the provided object does not match");
+    check(
+        raw.post(CONFIG_MAPS, elsewhere).await,
+        400,
+        "BadRequest",
+        "the namespace of the provided object does not match",
+    );
     let mut versioned = config_map("x");
     versioned["metadata"]["resourceVersion"] = "5".into();
-    check(raw.post(CONFIG_MAPS, versioned).await, 500, "", "resourceVersion should not be set on objects to be created");
+    check(
+        raw.post(CONFIG_MAPS, versioned).await,
+        500,
+        "",
+        "resourceVersion should not be set on objects to be created",
+    );
 }
 
 #[tokio::test]
@@ -104,7 +130,12 @@ async fn what_is_not_there_is_404_or_405() {
     check(raw.get(&format!("{PODS}/x")).await, 404, "NotFound", "pods \"x\" not found");
     check(raw.put(&format!("{CONFIG_MAPS}/x"), config_map("x")).await, 404, "NotFound", "configmaps \"x\" not found");
     check(raw.get("/api/v1/namespaces/default/wrongs").await, 404, "NotFound", "could not find the requested resource");
-    check(raw.post("/api/v1/namespaces/none/configmaps", config_map("x")).await, 404, "NotFound", "namespaces \"none\" not found");
+    check(
+        raw.post("/api/v1/namespaces/none/configmaps", config_map("x")).await,
+        404,
+        "NotFound",
+        "namespaces \"none\" not found",
+    );
     check(raw.delete("/api/v1/namespaces", json!({})).await, 405, "MethodNotAllowed", "");
     check(raw.post("/api/v1/configmaps", config_map("x")).await, 405, "MethodNotAllowed", "");
 }
@@ -113,7 +144,12 @@ async fn what_is_not_there_is_404_or_405() {
 async fn bad_selectors_are_400() {
     let raw = admin().await;
     check(raw.get(&format!("{PODS}?labelSelector=a+b+c")).await, 400, "BadRequest", "unable to parse requirement");
-    check(raw.get(&format!("{PODS}?fieldSelector=spec.wrong%3Da")).await, 400, "BadRequest", "field label not supported: spec.wrong");
+    check(
+        raw.get(&format!("{PODS}?fieldSelector=spec.wrong%3Da")).await,
+        400,
+        "BadRequest",
+        "field label not supported: spec.wrong",
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,7 +171,12 @@ async fn terminating_namespace_takes_nothing_new() {
         "Forbidden",
         "unable to create new content in namespace n because it is being terminated",
     );
-    check(raw.delete("/api/v1/namespaces/default", json!({})).await, 403, "Forbidden", "this namespace may not be deleted");
+    check(
+        raw.delete("/api/v1/namespaces/default", json!({})).await,
+        403,
+        "Forbidden",
+        "this namespace may not be deleted",
+    );
 }
 
 #[tokio::test]
@@ -164,7 +205,8 @@ async fn nodes_reach_only_what_is_theirs() {
     for (name, on) in [("mine", "n1"), ("other", "n2")] {
         let mut object = pod(name);
         object["spec"]["nodeName"] = on.into();
-        object["spec"]["volumes"] = json!([{"name": "s", "secret": {"secretName": if on == "n1" { "used" } else { "unused" }}}]);
+        object["spec"]["volumes"] =
+            json!([{"name": "s", "secret": {"secretName": if on == "n1" { "used" } else { "unused" }}}]);
         assert_eq!(admin.post(PODS, object).await.0, 201);
     }
     server.store.cache.catch_up().await.unwrap();
@@ -189,10 +231,43 @@ async fn nodes_reach_only_what_is_theirs() {
 #[tokio::test]
 async fn bad_options_are_422() {
     let raw = admin().await;
-    check(raw.post(&format!("{CONFIG_MAPS}?dryRun=Some"), config_map("x")).await, 422, "Invalid", "dryRun: Unsupported value: \"Some\"");
-    check(raw.post(&format!("{CONFIG_MAPS}?fieldValidation=x"), config_map("x")).await, 422, "Invalid", "fieldValidation");
+    check(
+        raw.post(&format!("{CONFIG_MAPS}?dryRun=Some"), config_map("x")).await,
+        422,
+        "Invalid",
+        "dryRun: Unsupported value: \"Some\"",
+    );
+    check(
+        raw.post(&format!("{CONFIG_MAPS}?fieldValidation=x"), config_map("x")).await,
+        422,
+        "Invalid",
+        "fieldValidation",
+    );
     raw.post(CONFIG_MAPS, config_map("x")).await;
     let path = format!("{CONFIG_MAPS}/x");
     check(raw.delete(&path, json!({"propagationPolicy": "Wrong"})).await, 422, "Invalid", "propagationPolicy");
-    check(raw.delete(&path, json!({"gracePeriodSeconds": -1})).await, 422, "Invalid", "must be greater than or equal to 0");
+    check(
+        raw.delete(&path, json!({"gracePeriodSeconds": -1})).await,
+        422,
+        "Invalid",
+        "must be greater than or equal to 0",
+    );
+}
+
+#[tokio::test]
+async fn everybody_may_ask_about_themselves() {
+    let server = testing::server().await;
+    let ask = |verb: &str| {
+        json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {"verb": verb, "resource": "pods", "namespace": "default"}}})
+    };
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    for (user, allowed) in [(UserInfo::component("test"), true), (UserInfo::new("u", &[]), false)] {
+        let (code, answer) = Raw::of(&server, user).post(path, ask("list")).await;
+        assert_eq!((code, &answer["status"]["allowed"]), (201, &json!(allowed)), "{answer}");
+    }
+    let who = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let raw = Raw::of(&server, UserInfo::new("u", &[]));
+    let (code, answer) = raw.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", who).await;
+    assert_eq!((code, &answer["status"]["userInfo"]["username"]), (201, &json!("u")), "{answer}");
 }

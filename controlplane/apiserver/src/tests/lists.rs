@@ -65,7 +65,10 @@ async fn selectors_choose() {
 async fn list_names_its_kind_and_version() {
     let raw = admin().await;
     let (_, list) = raw.get(CONFIG_MAPS).await;
-    assert_eq!((&list["kind"], &list["apiVersion"], &list["items"]), (&json!("ConfigMapList"), &json!("v1"), &json!([])));
+    assert_eq!(
+        (&list["kind"], &list["apiVersion"], &list["items"]),
+        (&json!("ConfigMapList"), &json!("v1"), &json!([]))
+    );
     fill(&raw, 3).await;
     let (_, again) = raw.get(&format!("{CONFIG_MAPS}/?resourceVersion=0")).await;
     assert_eq!(names(&again).len(), 3);
@@ -92,11 +95,13 @@ async fn tables_and_partial_objects_are_served_on_request() {
         ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "Table", "rows"),
         ("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", "PartialObjectMetadataList", "items"),
     ] {
-        let request = http::Request::get(CONFIG_MAPS).header("accept", accept).body(kube::client::Body::empty()).unwrap();
+        let request =
+            http::Request::get(CONFIG_MAPS).header("accept", accept).body(kube::client::Body::empty()).unwrap();
         let body = raw.0.send(request).await.unwrap().into_body().collect_bytes().await.unwrap();
         let answer: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!((&answer["kind"], answer[rows].as_array().map(Vec::len)), (&json!(kind), Some(2)));
     }
-    let request = http::Request::get(CONFIG_MAPS).header("accept", "application/xml").body(kube::client::Body::empty()).unwrap();
+    let request =
+        http::Request::get(CONFIG_MAPS).header("accept", "application/xml").body(kube::client::Body::empty()).unwrap();
     assert_eq!(raw.0.send(request).await.unwrap().status(), 406);
 }

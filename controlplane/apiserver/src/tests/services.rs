@@ -65,7 +65,10 @@ async fn node_ports_come_and_go_with_the_type() {
 async fn headless_and_external_services_have_no_address() {
     let raw = admin().await;
     let (code, headless) = raw.post(SERVICES, service("a", json!({"clusterIP": "None", "selector": {"a": "b"}}))).await;
-    assert_eq!((code, &headless["spec"]["clusterIP"], &headless["spec"]["clusterIPs"]), (201, &json!("None"), &json!(["None"])));
+    assert_eq!(
+        (code, &headless["spec"]["clusterIP"], &headless["spec"]["clusterIPs"]),
+        (201, &json!("None"), &json!(["None"]))
+    );
     let external = json!({"type": "ExternalName", "externalName": "example.com"});
     let (code, external) = raw.post(SERVICES, service("b", external)).await;
     assert_eq!(code, 201);

@@ -64,7 +64,8 @@ async fn token_lives_as_long_as_its_account() {
     let admin = Raw::of(&listening.server, UserInfo::component("test"));
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     admin.post(accounts, json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}})).await;
-    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}});
+    let request =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}});
     let (code, answer) = admin.post(&format!("{accounts}/robot/token"), request.clone()).await;
     assert_eq!(code, 201, "{answer}");
     let mut headers = http::HeaderMap::new();
@@ -73,7 +74,8 @@ async fn token_lives_as_long_as_its_account() {
     let user = crate::authn::authenticate(&listening.server, None, &headers).await.unwrap();
     assert_eq!(user.name, "system:serviceaccount:default:robot");
     assert!(user.is_in("system:serviceaccounts:default"));
-    let elsewhere = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": ["vault"]}});
+    let elsewhere =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": ["vault"]}});
     let (_, other) = admin.post(&format!("{accounts}/robot/token"), elsewhere).await;
     let bearer = format!("Bearer {}", other["status"]["token"].as_str().unwrap());
     headers.insert("authorization", bearer.parse().unwrap());
@@ -102,7 +104,8 @@ async fn certificate_request_says_who_made_it() {
     assert!(pki.ca_hash().unwrap().len() == 64);
     let admin = Raw::of(&server, UserInfo::component("test"));
     let mut approved = made.clone();
-    approved["status"] = json!({"certificate": "Zm9yZ2Vk", "conditions": [{"type": "Approved", "status": "True", "reason": "Test"}]});
+    approved["status"] =
+        json!({"certificate": "Zm9yZ2Vk", "conditions": [{"type": "Approved", "status": "True", "reason": "Test"}]});
     let (code, answer) = admin.put(&format!("{path}/n1/approval"), approved).await;
     assert_eq!(code, 200, "{answer}");
     assert_eq!(answer["status"]["conditions"][0]["type"], "Approved");

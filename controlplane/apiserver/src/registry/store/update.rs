@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::{Current, Store, WriteOptions, Written};
 use crate::registry::{encode, object_meta, resource::Resource};
 
-/// How often a change without a `resourceVersion` of its own is run again after a lost race.
-const TRIES: usize = 32;
+/// How often a change without a `resourceVersion` of its own is run again after a lost race: as good as always.
+const TRIES: usize = 1000;
 
 /// Which part of the object is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,8 +76,7 @@ impl Store {
             if let Some(reserve) = target.reserve {
                 reserve(&mut new, &current.object)?;
             }
-            let warnings =
-                if target.part == Part::Main { resource.strategy.warnings(&new) } else { Vec::new() };
+            let warnings = if target.part == Part::Main { resource.strategy.warnings(&new) } else { Vec::new() };
             match self.write(resource, target, new, &current).await? {
                 Ok(json) => return Ok(Written { json, created: false, warnings }),
                 Err(None) if current.is_fresh => return Err(not_found()),

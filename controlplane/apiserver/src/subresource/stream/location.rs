@@ -34,7 +34,11 @@ pub(super) async fn node(call: &Call<'_>, name: &str) -> Result<SocketAddr, Stat
     let current = call.server.store.current(nodes, &nodes.key("", name)).await?;
     let node = current.ok_or_else(|| Status::not_found(&nodes.group_resource, name))?.object;
     address(&node).ok_or_else(|| {
-        Status::new(500, Reason::InternalError, format!("no preferred addresses found; known addresses of node {name:?}: []"))
+        Status::new(
+            500,
+            Reason::InternalError,
+            format!("no preferred addresses found; known addresses of node {name:?}: []"),
+        )
     })
 }
 
@@ -69,10 +73,8 @@ pub(super) fn container(pod: &Value, named: Option<&str>) -> Result<String, Stat
     if containers.is_empty() {
         return Err(Status::bad_request(format!("a container name must be specified for pod {pod_name}")));
     }
-    let mut message = format!(
-        "a container name must be specified for pod {pod_name}, choose one of: [{}]",
-        containers.join(" ")
-    );
+    let mut message =
+        format!("a container name must be specified for pod {pod_name}, choose one of: [{}]", containers.join(" "));
     if !init.is_empty() {
         message.push_str(&format!(" or one of the init containers: [{}]", init.join(" ")));
     }
@@ -94,10 +96,8 @@ pub(super) fn path(verb: &str, call: &Call<'_>, container: Option<&str>) -> Stri
 
 /// The path with those of the parameters that the client gave.
 pub(super) fn with_query(path: &str, query: &Query<'_>, names: &[&str]) -> String {
-    let pairs: Vec<String> = names
-        .iter()
-        .filter_map(|name| Some(format!("{name}={}", escape(query.text(name)?))))
-        .collect();
+    let pairs: Vec<String> =
+        names.iter().filter_map(|name| Some(format!("{name}={}", escape(query.text(name)?)))).collect();
     if pairs.is_empty() { path.to_owned() } else { format!("{path}?{}", pairs.join("&")) }
 }
 
@@ -147,13 +147,15 @@ mod tests {
         check(&["a", "b"], Some("b"), Ok("b"));
         check(&["a", "b"], Some("i"), Ok("i"));
         check(&["a"], Some("x"), Err("container x is not valid for pod p"));
-        let choose = "a container name must be specified for pod p, choose one of: [a b] or one of the init containers: [i]";
+        let choose =
+            "a container name must be specified for pod p, choose one of: [a b] or one of the init containers: [i]";
         check(&["a", "b"], None, Err(choose));
     }
 
     #[test]
     fn commands_reach_the_node_unharmed() {
-        let query = Query::parse("command=sh&command=-c&command=echo+%22a%26b%22&stdout=true&stderr=1&tty=false&stdin=true");
+        let query =
+            Query::parse("command=sh&command=-c&command=echo+%22a%26b%22&stdout=true&stderr=1&tty=false&stdin=true");
         assert_eq!(
             stream_query(&query, true),
             "input=1&output=1&error=1&command=sh&command=-c&command=echo%20%22a%26b%22"

@@ -121,10 +121,7 @@ async fn send(
     }
 }
 
-async fn connect(
-    server: &ApiServer,
-    target: &Target,
-) -> std::io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
+async fn connect(server: &ApiServer, target: &Target) -> std::io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
     let stream = TcpStream::connect(target.node).await?;
     let _ = stream.set_nodelay(true);
     let name = ServerName::IpAddress(target.node.ip().into());

@@ -1,0 +1,79 @@
+//! Events are forgotten an hour after they were last seen: else they would fill the store.
+//!
+//! Source: `--event-ttl` of kube-apiserver; there etcd's leases do it.
+
+use std::{sync::Arc, time::Duration};
+
+use coracle_api::meta;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::{
+    registry::{resource::Resource, store::delete::DeleteOptions},
+    server::ApiServer,
+    watch_cache::{Entry, ListRequest, Scope, Selection},
+};
+
+const PERIOD: Duration = Duration::from_secs(300);
+const LIFETIME: Duration = Duration::from_secs(3600);
+
+/// Deletes what is too old, until `server` stops.
+pub(crate) async fn run(server: Arc<ApiServer>) {
+    let Some(events) = server.registry.core("events").cloned() else { return };
+    loop {
+        tokio::select! {
+            () = server.shutdown.cancelled() => return,
+            () = tokio::time::sleep(PERIOD) => {}
+        }
+        let Ok(oldest) = Timestamp::now().checked_sub(LIFETIME) else { continue };
+        sweep(&server, &events, oldest).await;
+    }
+}
+
+async fn sweep(server: &ApiServer, events: &Resource, oldest: Timestamp) {
+    let all = events.cache.list(&ListRequest::all(Selection::of(Scope::Resource)));
+    for entry in all.map(|all| all.entries).unwrap_or_default() {
+        if last_seen(&entry).is_none_or(|seen| seen >= oldest) {
+            continue;
+        }
+        // Seen again meanwhile: it stays.
+        let options =
+            DeleteOptions { resource_version: Some(entry.revision().to_string()), ..DeleteOptions::default() };
+        let namespace = entry.namespace().unwrap_or_default();
+        match server.delete(events, namespace, entry.name(), &options).await {
+            Ok(_) => {}
+            Err(status) if matches!(status.code, 404 | 409) => {}
+            Err(status) => return tracing::warn!(error = %status, "cannot delete old events"),
+        }
+    }
+}
+
+fn last_seen(entry: &Entry) -> Option<Timestamp> {
+    let event: Value = serde_json::from_slice(entry.json()).ok()?;
+    let paths: [&[&str]; 4] =
+        [&["metadata", "creationTimestamp"], &["lastTimestamp"], &["series", "lastObservedTime"], &["eventTime"]];
+    paths.into_iter().filter_map(|path| meta::parse_time(meta::get_str(&event, path))).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{registry::store::WriteOptions, testing};
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn events_go_an_hour_after_they_were_last_seen() {
+        let server = testing::server().await;
+        let events = server.registry.core("events").unwrap().clone();
+        let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "default"},
+            "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"}});
+        server.create(&events, "default", event, WriteOptions::default()).await.unwrap();
+        server.store.cache.catch_up().await.unwrap();
+        let now = Timestamp::now();
+        sweep(&server, &events, now.checked_sub(Duration::from_secs(60)).unwrap()).await;
+        assert_eq!(events.cache.len(), 1);
+        sweep(&server, &events, now.checked_add(Duration::from_secs(60)).unwrap()).await;
+        server.store.cache.catch_up().await.unwrap();
+        assert_eq!(events.cache.len(), 0);
+    }
+}
