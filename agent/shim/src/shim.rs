@@ -63,8 +63,9 @@ fn run() -> ExitCode {
         Ok(mut server) => {
             let reply = Reply::Ready { pid: pid() };
             if server.adopt(bootstrap, &Message::Reply { id: call.id, result: Ok(reply) }).is_err() {
-                // Nobody waits for this sandbox: it is the next agent's to find and take down.
-                return server.run();
+                // The agent died meanwhile, and the next one may have looked before there was anything to find.
+                server.abandon();
+                return ExitCode::FAILURE;
             }
             server.run()
         }

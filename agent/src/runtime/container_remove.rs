@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use coracle_shim_protocol::Request;
 
-use super::{ContainerId, RuntimeError, container_stop, local::Inner, oci_spec, sandbox_remove};
+use super::{ContainerId, RuntimeError, container_stop, local::{Inner, blocking}, oci_spec, sandbox_remove};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -22,9 +22,7 @@ pub(super) async fn remove(inner: &Arc<Inner>, id: &ContainerId) -> Result<(), R
         None => {
             let path = oci_spec::cgroup_path(&container.sandbox.checkpoint.lock().config, &id.0);
             let inner = Arc::clone(inner);
-            tokio::task::spawn_blocking(move || inner.hierarchies.destroy(&path))
-                .await
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+            blocking(move || inner.hierarchies.destroy(&path)).await??;
         }
     }
     // The record last: without it nobody would look for the rest.

@@ -315,16 +315,23 @@ impl Container {
 }
 
 /// Runs it to its end even if the caller goes away.
-async fn whole<T: Send + 'static>(
+pub(super) async fn whole<T: Send + 'static>(
     work: impl Future<Output = Result<T, RuntimeError>> + Send + 'static,
 ) -> Result<T, RuntimeError> {
-    match tokio::spawn(work).await {
-        Ok(outcome) => outcome,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => Err(RuntimeError::Timeout { operation: "runtime is shutting down".to_owned(), limit: Duration::ZERO }),
-        },
-    }
+    joined(tokio::spawn(work).await)?
+}
+
+/// Runs short blocking work where it may block.
+pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, RuntimeError> {
+    joined(tokio::task::spawn_blocking(work).await)
+}
+
+/// A panic goes on here; a cancelled task means that the process is ending.
+pub(super) fn joined<T>(outcome: Result<T, tokio::task::JoinError>) -> Result<T, RuntimeError> {
+    outcome.map_err(|error| match error.try_into_panic() {
+        Ok(panic) => std::panic::resume_unwind(panic),
+        Err(_) => RuntimeError::Timeout { operation: "a task of an ending process".to_owned(), limit: Duration::ZERO },
+    })
 }
 
 #[async_trait]

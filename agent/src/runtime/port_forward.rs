@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use super::{RuntimeError, SandboxId, SandboxState, local::Inner};
+use super::{RuntimeError, SandboxId, SandboxState, local::{Inner, blocking}};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -22,7 +22,7 @@ pub(super) async fn connect(inner: &Arc<Inner>, id: &SandboxId, port: u16) -> Re
         return Err(error(io::ErrorKind::NotConnected.into()));
     }
     let netns = sandbox.netns();
-    let stream = tokio::task::spawn_blocking(move || -> io::Result<TcpStream> {
+    let stream = blocking(move || -> io::Result<TcpStream> {
         if host_network {
             return dial(port);
         }
@@ -30,8 +30,7 @@ pub(super) async fn connect(inner: &Arc<Inner>, id: &SandboxId, port: u16) -> Re
         let namespace = coracle_netns::NetNs::open(&netns).map_err(io::Error::other)?;
         namespace.run(|| dial(port)).map_err(io::Error::other)?
     })
-    .await
-    .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+    .await?
     .map_err(error)?;
     stream.set_nonblocking(true).map_err(error)?;
     tokio::net::TcpStream::from_std(stream).map_err(error)

@@ -5,7 +5,7 @@ use std::{io, path::Path, sync::Arc};
 use super::{
     ContainerId, RuntimeError, SandboxId,
     checkpoint,
-    local::{Inner, Sandbox},
+    local::{Inner, Sandbox, blocking},
     sandbox_stop,
 };
 use coracle_shim_protocol::layout;
@@ -36,10 +36,7 @@ pub(super) async fn erase(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<
 /// Removes a directory with everything in it; absent is fine.
 pub(super) async fn remove_tree(path: &Path) -> Result<(), RuntimeError> {
     let owned = path.to_owned();
-    let outcome = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(owned))
-        .await
-        .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
-    match outcome {
+    match blocking(move || std::fs::remove_dir_all(owned)).await? {
         Err(source) if source.kind() != io::ErrorKind::NotFound => {
             Err(RuntimeError::State { operation: "remove", path: path.to_owned(), source })
         }

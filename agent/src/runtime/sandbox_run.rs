@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use super::{
     RuntimeError, SandboxConfig, SandboxId, SandboxState, SandboxStatus,
     checkpoint::{Process, SandboxCheckpoint},
-    local::{Inner, Sandbox, make_private},
+    local::{Inner, Sandbox, blocking, joined, make_private},
     sandbox_stop,
     shim_client::ShimClient,
 };
@@ -80,7 +80,7 @@ async fn build(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Runtime
         tokio::task::spawn_blocking(move || inner.hierarchies.create(&config.cgroup_parent, &config.resources))
     };
     let shim = launch(inner, sandbox, &config).await;
-    cgroup.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+    joined(cgroup.await)??;
     shim?;
 
     if !config.host_network {
@@ -111,10 +111,7 @@ async fn launch(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>, config: &SandboxConf
     let program = inner.binaries.shim_path();
     let log = sandbox.directory.join(layout::SHIM_LOG);
     let name = format!("coracle-shim {}/{}", config.pod.namespace, config.pod.name);
-    tokio::task::spawn_blocking(move || spawn(&program, &name, theirs, &log))
-        .await
-        .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
-        .map_err(shim_error)?;
+    blocking(move || spawn(&program, &name, theirs, &log)).await?.map_err(shim_error)?;
 
     let client = ShimClient::start(sandbox.id.clone(), ours, inner.listener()).map_err(shim_error)?;
     let init = Init {

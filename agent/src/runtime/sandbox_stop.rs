@@ -11,7 +11,7 @@ use nix::{
 use super::{
     RuntimeError, SandboxId, SandboxState,
     checkpoint::{self, Process},
-    local::{Inner, Sandbox},
+    local::{Inner, Sandbox, blocking, joined},
     oci_spec, sandbox_run,
 };
 
@@ -53,7 +53,7 @@ pub(super) async fn end(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<()
             Err(_) => Err(RuntimeError::Timeout { operation: "tear the pod network down".to_owned(), limit: NETWORK_LIMIT }),
         });
     }
-    note(cgroups_gone.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())));
+    note(joined(cgroups_gone.await).and_then(|outcome| outcome));
     inner.end_containers(&sandbox.id);
     // The pinned network namespace is needed until the network is torn down; then the kernel frees it in the background.
     let unpinned = unpin(&sandbox.directory);
@@ -65,7 +65,7 @@ pub(super) async fn end(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<()
 async fn remove_cgroups(inner: Arc<Inner>, sandbox: Arc<Sandbox>) -> Result<(), RuntimeError> {
     let paths = cgroups(&inner, &sandbox);
     let work = move || paths.iter().map(|path| inner.hierarchies.destroy(path)).fold(Ok(()), Result::and);
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+    blocking(work).await?
 }
 
 fn cgroups(inner: &Inner, sandbox: &Sandbox) -> Vec<String> {
@@ -103,7 +103,7 @@ async fn end_shim(sandbox: &Arc<Sandbox>) {
 }
 
 async fn wait_for_death(process: Process) {
-    let waited = tokio::task::spawn_blocking(move || process.wait(DEATH_LIMIT)).await;
+    let waited = blocking(move || process.wait(DEATH_LIMIT)).await;
     if !matches!(waited, Ok(true)) {
         process.kill();
     }

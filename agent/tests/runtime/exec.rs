@@ -156,8 +156,8 @@ async fn attached_reader_that_stalls_does_not_stall_the_container() {
 #[tokio::test]
 async fn port_forward_reaches_the_pods_loopback() {
     let Some(node) = node().await else { return };
-    let (sandbox, id) = node.run(&shell("echo hello | nc -l -p 8080 -s 127.0.0.1; sleep 100")).await;
-    eventually("it listens", || run_command(&format!("nsenter --net={} cat /proc/net/tcp", node.dir.path().join("run/sandboxes").join(&sandbox.0).join("ns/net").display())).contains(":1F90")).await;
+    let (sandbox, id) = node.run(&shell("echo hello | nc -l -p 8080; sleep 100")).await;
+    eventually("it listens", || run_command(&format!("nsenter --net={} cat /proc/net/tcp /proc/net/tcp6", node.dir.path().join("run/sandboxes").join(&sandbox.0).join("ns/net").display())).contains(":1F90")).await;
     let mut stream = node.runtime().port_forward(&sandbox, 8080).await.unwrap();
     let mut text = String::new();
     tokio::time::timeout(LIMIT, stream.read_to_string(&mut text)).await.unwrap().unwrap();

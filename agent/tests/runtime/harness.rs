@@ -19,13 +19,13 @@ use coracle_agent::{
 };
 
 /// Longest any step of a test takes on a busy machine.
-pub const LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
 /// Attaches nothing; remembers who is attached.
 #[derive(Default)]
-pub struct NoNetwork {
-    pub attached: parking_lot::Mutex<Vec<SandboxId>>,
-    pub fail: std::sync::atomic::AtomicBool,
+pub(crate) struct NoNetwork {
+    pub(crate) attached: parking_lot::Mutex<Vec<SandboxId>>,
+    pub(crate) fail: std::sync::atomic::AtomicBool,
 }
 
 #[async_trait]
@@ -51,9 +51,9 @@ impl PodNetwork for NoNetwork {
 }
 
 /// One image, whose layers are given.
-pub struct OneImage {
-    pub layers: Vec<PathBuf>,
-    pub config: ImageConfig,
+pub(crate) struct OneImage {
+    pub(crate) layers: Vec<PathBuf>,
+    pub(crate) config: ImageConfig,
 }
 
 #[async_trait]
@@ -82,21 +82,21 @@ impl ImageService for OneImage {
 }
 
 /// A runtime with its directories.
-pub struct Node {
-    pub dir: tempfile::TempDir,
-    pub runtime: Option<Arc<LocalRuntime>>,
-    pub network: Arc<NoNetwork>,
-    pub cgroup: String,
+pub(crate) struct Node {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) runtime: Option<Arc<LocalRuntime>>,
+    pub(crate) network: Arc<NoNetwork>,
+    pub(crate) cgroup: String,
     image: ImageConfig,
     pods: AtomicU32,
 }
 
 /// `None`: not root, and that is allowed.
-pub async fn node() -> Option<Node> {
+pub(crate) async fn node() -> Option<Node> {
     node_with(ImageConfig::default()).await
 }
 
-pub async fn node_with(image: ImageConfig) -> Option<Node> {
+pub(crate) async fn node_with(image: ImageConfig) -> Option<Node> {
     static NODES: AtomicU32 = AtomicU32::new(0);
     if !nix::unistd::geteuid().is_root() {
         assert!(std::env::var_os("REQUIRE_ROOT").is_none(), "this test needs root");
@@ -125,7 +125,7 @@ fn lay_busybox(layer: &Path) {
 }
 
 /// Beside the test's own executable, or as `CORACLE_SHIM` says.
-pub fn shim_path() -> PathBuf {
+pub(crate) fn shim_path() -> PathBuf {
     let path = std::env::var_os("CORACLE_SHIM").map_or_else(
         || std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("coracle-shim"),
         PathBuf::from,
@@ -135,12 +135,12 @@ pub fn shim_path() -> PathBuf {
 }
 
 impl Node {
-    pub fn layer(&self) -> PathBuf {
+    pub(crate) fn layer(&self) -> PathBuf {
         self.dir.path().join("layer")
     }
 
     /// Starts an agent's runtime over what is there.
-    pub async fn start(&mut self) {
+    pub(crate) async fn start(&mut self) {
         let config = RuntimeConfig {
             run_dir: self.dir.path().join("run"),
             root_dir: self.dir.path().join("root"),
@@ -152,15 +152,15 @@ impl Node {
     }
 
     /// Drops the agent's side as SIGKILL does: no goodbye.
-    pub fn crash(&mut self) {
+    pub(crate) fn crash(&mut self) {
         self.runtime = None;
     }
 
-    pub fn runtime(&self) -> &LocalRuntime {
+    pub(crate) fn runtime(&self) -> &LocalRuntime {
         self.runtime.as_ref().unwrap()
     }
 
-    pub fn sandbox(&self) -> SandboxConfig {
+    pub(crate) fn sandbox(&self) -> SandboxConfig {
         let number = self.pods.fetch_add(1, Ordering::Relaxed);
         let uid = format!("uid-{number}");
         SandboxConfig {
@@ -182,7 +182,7 @@ impl Node {
     }
 
     /// A sandbox with one running container.
-    pub async fn run(&self, config: &ContainerConfig) -> (SandboxId, ContainerId) {
+    pub(crate) async fn run(&self, config: &ContainerConfig) -> (SandboxId, ContainerId) {
         let sandbox = self.runtime().run_pod_sandbox(&self.sandbox()).await.unwrap();
         let container = self.runtime().create_container(&sandbox.id, config).await.unwrap();
         self.runtime().start_container(&container).await.unwrap();
@@ -190,19 +190,19 @@ impl Node {
     }
 
     /// Runs a command to its end; `(exit code, log)`.
-    pub async fn output(&self, config: &ContainerConfig) -> (i32, String) {
+    pub(crate) async fn output(&self, config: &ContainerConfig) -> (i32, String) {
         let (_, container) = self.run(config).await;
         let (exit_code, _) = self.exited(&container).await;
         (exit_code, self.log(&container).await)
     }
 
-    pub async fn status(&self, id: &ContainerId) -> ContainerStatus {
+    pub(crate) async fn status(&self, id: &ContainerId) -> ContainerStatus {
         let all = self.runtime().list_containers().await.unwrap();
         all.into_iter().find(|container| &container.id == id).expect("listed")
     }
 
     /// Waits for its end; `(exit code, reason)`.
-    pub async fn exited(&self, id: &ContainerId) -> (i32, String) {
+    pub(crate) async fn exited(&self, id: &ContainerId) -> (i32, String) {
         let mut events = self.runtime().subscribe();
         let wait = async {
             loop {
@@ -216,23 +216,23 @@ impl Node {
     }
 
     /// The log's text, without what CRI puts before it.
-    pub async fn log(&self, id: &ContainerId) -> String {
+    pub(crate) async fn log(&self, id: &ContainerId) -> String {
         log_text(&self.status(id).await.log_path)
     }
 
     /// Waits until the log contains this.
-    pub async fn logged(&self, id: &ContainerId, text: &str) {
+    pub(crate) async fn logged(&self, id: &ContainerId, text: &str) {
         let path = self.status(id).await.log_path;
         eventually(&format!("log contains {text:?}"), || log_text(&path).contains(text)).await;
     }
 
-    pub async fn exec(&self, id: &ContainerId, command: &str) -> ExecResult {
+    pub(crate) async fn exec(&self, id: &ContainerId, command: &str) -> ExecResult {
         let command = ["sh", "-c", command].map(str::to_owned);
         self.runtime().exec_sync(id, &command, LIMIT).await.unwrap()
     }
 
     /// Removes every sandbox, then checks that nothing is left.
-    pub async fn finish(self) {
+    pub(crate) async fn finish(self) {
         let runtime = self.runtime.as_ref().unwrap();
         for sandbox in runtime.list_pod_sandboxes().await.unwrap() {
             runtime.stop_pod_sandbox(&sandbox.id).await.unwrap();
@@ -242,7 +242,7 @@ impl Node {
         self.assert_no_residue().await;
     }
 
-    pub async fn assert_no_residue(&self) {
+    pub(crate) async fn assert_no_residue(&self) {
         let mut left = Vec::new();
         for _ in 0..100 {
             left = self.residue();
@@ -255,7 +255,7 @@ impl Node {
     }
 
     /// Mounts, cgroups, processes, directories that carry this node's name.
-    pub fn residue(&self) -> Vec<String> {
+    pub(crate) fn residue(&self) -> Vec<String> {
         let mark = self.dir.path().to_str().unwrap();
         let mut found: Vec<String> = fs::read_to_string("/proc/self/mountinfo")
             .unwrap()
@@ -330,7 +330,7 @@ fn cgroups(path: &str) -> Vec<PathBuf> {
     found
 }
 
-pub fn log_text(path: &Path) -> String {
+pub(crate) fn log_text(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
     text.lines()
         .map(|line| {
@@ -345,7 +345,7 @@ pub fn log_text(path: &Path) -> String {
         .collect()
 }
 
-pub fn container(command: &[&str]) -> ContainerConfig {
+pub(crate) fn container(command: &[&str]) -> ContainerConfig {
     ContainerConfig {
         name: "main".into(),
         attempt: 0,
@@ -368,12 +368,12 @@ pub fn container(command: &[&str]) -> ContainerConfig {
     }
 }
 
-pub fn shell(script: &str) -> ContainerConfig {
+pub(crate) fn shell(script: &str) -> ContainerConfig {
     container(&["sh", "-c", script])
 }
 
 /// Waits for a condition.
-pub async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain: {what}");
@@ -382,7 +382,7 @@ pub async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// PID of the sandbox's shim: the holder of its log.
-pub fn shim_pid(node: &Node, sandbox: &SandboxId) -> i32 {
+pub(crate) fn shim_pid(node: &Node, sandbox: &SandboxId) -> i32 {
     let log = node.dir.path().join("run/sandboxes").join(&sandbox.0).join("shim.log");
     let all = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     all.into_iter()
@@ -393,7 +393,7 @@ pub fn shim_pid(node: &Node, sandbox: &SandboxId) -> i32 {
         .expect("a shim")
 }
 
-pub fn run_command(command: &str) -> String {
+pub(crate) fn run_command(command: &str) -> String {
     let output = Command::new("sh").args(["-c", command]).output().unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

@@ -54,7 +54,12 @@ fn prepare(arguments: &Arguments<'_>, directory: &Path, create: CreateSpec) -> a
     rootfs::inspect(&target)?;
     let root = Root::open(&target).context("open the root file system")?;
     let user = user::resolve(&root, &create.user)?;
-    rootfs::make_directories(&root, create.volumes.iter().map(String::as_str).chain([cwd.as_str()]))?;
+    for path in &create.volumes {
+        rootfs::inspect_volume(path)?;
+        // Best effort: an image whose link leads nowhere has no directory there either.
+        let _ = rootfs::make_directory(&root, path);
+    }
+    rootfs::make_directory(&root, &cwd)?;
     drop(root);
 
     let mounts = directory.join(layout::MOUNTS);
@@ -89,7 +94,8 @@ fn prepare(arguments: &Arguments<'_>, directory: &Path, create: CreateSpec) -> a
 /// libcontainer 0.7 takes the mask of `SCMP_CMP_MASKED_EQ` from `valueTwo` and the datum from `value`; the OCI
 /// specification (and every profile) has them the other way round. Unswapped, the default profile forbids `clone`.
 fn swap_masked_comparisons(spec: &mut Value) {
-    let Some(rules) = spec["linux"]["seccomp"]["syscalls"].as_array_mut() else { return };
+    // Not by index, which would make what is absent.
+    let Some(rules) = spec.pointer_mut("/linux/seccomp/syscalls").and_then(Value::as_array_mut) else { return };
     for argument in rules.iter_mut().filter_map(|rule| rule.get_mut("args")?.as_array_mut()).flatten() {
         if argument["op"] == "SCMP_CMP_MASKED_EQ" {
             let mask = argument["value"].take();

@@ -102,17 +102,18 @@ pub(super) fn inspect_destination(destination: &str) -> Result<(), Invalid> {
     if !clean || taken { Err(Invalid(format!("volume cannot be mounted at {destination:?}"))) } else { Ok(()) }
 }
 
-/// Makes directories inside the root, following links only inside it (CVE-2022-23648).
-pub(super) fn make_directories<'a>(root: &Root, paths: impl IntoIterator<Item = &'a str>) -> anyhow::Result<()> {
-    for path in paths {
-        let relative = path.trim_start_matches('/');
-        if relative.is_empty() || Path::new(relative).components().any(|part| part == Component::ParentDir) {
-            if relative.is_empty() {
-                continue;
-            }
-            return Err(Invalid(format!("path {path:?} leaves the root")).into());
-        }
-        root.mkdir_all(relative, &fs::Permissions::from_mode(0o755)).with_context(|| format!("make {path} in the container"))?;
+/// Refuses image volumes that would leave the root (CVE-2022-23648).
+pub(super) fn inspect_volume(path: &str) -> Result<(), Invalid> {
+    let leaves = Path::new(path).components().any(|part| part == Component::ParentDir);
+    if leaves { Err(Invalid(format!("image volume {path:?} leaves the root"))) } else { Ok(()) }
+}
+
+/// Makes a directory and its parents, following links inside the root only.
+pub(super) fn make_directory(root: &Root, path: &str) -> anyhow::Result<()> {
+    let relative = path.trim_start_matches('/');
+    if !relative.is_empty() {
+        root.mkdir_all(relative, &fs::Permissions::from_mode(0o755))
+            .with_context(|| format!("make {path} in the container"))?;
     }
     Ok(())
 }

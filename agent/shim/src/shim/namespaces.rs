@@ -5,14 +5,14 @@
 
 use std::{
     fs, io,
-    os::fd::{AsRawFd, OwnedFd},
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
     path::Path,
 };
 
 use coracle_shim_protocol::{Failure, FailureKind, Init, layout};
 use nix::{
-    mount::{MsFlags, mount},
-    sched::{CloneFlags, unshare},
+    mount::{MntFlags, MsFlags, mount, umount2},
+    sched::{CloneFlags, setns, unshare},
     sys::socket::{AddressFamily, SockFlag, SockType, socket},
     unistd::sethostname,
 };
@@ -59,6 +59,15 @@ fn pin(directory: &Path, name: &str) -> io::Result<()> {
     let source = Path::new("/proc/self/ns").join(name);
     mount(Some(&source), &target, None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
     Ok(())
+}
+
+/// Unmounts the pins in the node's mount namespace; this process stays there.
+pub(super) fn unpin(sandbox_dir: &Path, host_mounts: BorrowedFd<'_>) {
+    if setns(host_mounts, CloneFlags::CLONE_NEWNS).is_ok() {
+        for name in ["net", "ipc", "uts"] {
+            let _ = umount2(&sandbox_dir.join(layout::NAMESPACES).join(name), MntFlags::MNT_DETACH);
+        }
+    }
 }
 
 fn own_mounts(sandbox_dir: &Path) -> io::Result<()> {

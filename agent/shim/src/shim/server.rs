@@ -133,6 +133,12 @@ impl Server {
         Ok(())
     }
 
+    /// Takes back what is visible outside; the rest goes with the process.
+    pub(super) fn abandon(&self) {
+        let _ = fs::remove_file(self.directory.join(layout::SOCKET));
+        namespaces::unpin(&self.directory, self.host_mounts.as_fd());
+    }
+
     /// Until a shutdown is done.
     pub(super) fn run(mut self) -> ExitCode {
         loop {
