@@ -103,7 +103,7 @@ mod tests {
                 name: Some(name.into()),
                 labels: Some([("app".to_owned(), label.to_owned())].into()),
                 owner_references: controller.map(|uid| vec![owner(uid)]),
-                deletion_timestamp: going.then(|| Time(Timestamp::UNIX_EPOCH)),
+                deletion_timestamp: going.then_some(Time(Timestamp::UNIX_EPOCH)),
                 ..ObjectMeta::default()
             },
             ..Pod::default()
@@ -122,7 +122,7 @@ mod tests {
         .unwrap();
         let owner = ObjectMeta {
             uid: Some("me".into()),
-            deletion_timestamp: owner_going.then(|| Time(Timestamp::UNIX_EPOCH)),
+            deletion_timestamp: owner_going.then_some(Time(Timestamp::UNIX_EPOCH)),
             ..ObjectMeta::default()
         };
         let candidates = vec![

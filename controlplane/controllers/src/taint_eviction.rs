@@ -222,7 +222,8 @@ mod tests {
         let anything = Toleration { operator: Some("Exists".into()), ..Toleration::default() };
         let seconds = |seconds| Some(Duration::from_secs(seconds));
         let admitted = vec![toleration(UNREACHABLE, Some(300))];
-        let table: [(&str, Vec<Taint>, Vec<Toleration>, Option<Duration>); 9] = [
+        type Case = (&'static str, Vec<Taint>, Vec<Toleration>, Option<Duration>);
+        let table: [Case; 9] = [
             ("as admitted", vec![taint(UNREACHABLE, 100)], admitted, seconds(20)),
             ("no taint", vec![], vec![], None),
             ("by default", vec![taint(UNREACHABLE, 100)], vec![], seconds(20)),
