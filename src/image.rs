@@ -23,7 +23,10 @@ pub(crate) fn run(command: ImageCommand) -> Result<(), Failure> {
                     say(format_args!("imported {} ({})", name(&image), short(&image.id)));
                 }
             }
-            ImageCommand::List { data } => list(&open(&data, Registries::default())?).await?,
+            ImageCommand::List { data } => {
+                let store = open(&data, Registries::default())?;
+                list(&store).await?;
+            }
             ImageCommand::Pull { data, registries, reference } => {
                 let registries = match registries {
                     Some(path) => Registries::load(&path).map_err(|error| Failure::Usage(error.into()))?,
