@@ -7,6 +7,8 @@
 mod config;
 mod server;
 mod supervise;
+#[cfg(test)]
+mod tests;
 
 pub use config::{ServerConfig, ServerConfigError, StoreEngine};
 pub use server::{Server, ServerError};

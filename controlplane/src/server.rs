@@ -34,6 +34,9 @@ use crate::{
 
 /// How long controllers and scheduler get to end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long clients in this process get to let go of the store.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
+const RELEASE_POLL: Duration = Duration::from_millis(2);
 /// Longest prefix of a node's podCIDR: a /24 of 254 pods, as upstream.
 const NODE_MASK_BITS: u8 = 24;
 
@@ -83,6 +86,7 @@ pub struct Server {
     apiserver: Arc<ApiServer>,
     address: SocketAddr,
     pki: Arc<Pki>,
+    backend: Arc<dyn Backend>,
     serving: JoinHandle<Result<(), ApiServerError>>,
     parts: Vec<(&'static str, JoinHandle<()>)>,
     shutdown: CancellationToken,
@@ -110,9 +114,9 @@ impl Server {
         let stop_serving = CancellationToken::new();
         let serving = tokio::spawn(Arc::clone(&apiserver).serve(listener, stop_serving.clone()));
         let mut parts = start_parts(&config, &apiserver, &pki, &shutdown);
-        let compaction = compaction::run(backend, CompactionPolicy::default(), shutdown.clone());
+        let compaction = compaction::run(Arc::clone(&backend), CompactionPolicy::default(), shutdown.clone());
         parts.push(("the store's compaction", tokio::spawn(compaction)));
-        Ok(Self { apiserver, address, pki, serving, parts, shutdown, stop_serving })
+        Ok(Self { apiserver, address, pki, backend, serving, parts, shutdown, stop_serving })
     }
 
     /// An in-process client with identity `user`.
@@ -158,11 +162,24 @@ impl Server {
                 ended.map_err(|_| ServerError::PartDied { part: "the API server" })??;
                 return Err(ServerError::PartDied { part: "the API server" });
             }
-            None => self.serving.await,
+            None => (&mut self.serving).await,
         };
         serving.map_err(|_| ServerError::PartDied { part: "the API server" })??;
+        let Self { apiserver, backend, .. } = self;
+        drop(apiserver);
+        close(backend).await;
         Ok(())
     }
+}
+
+/// Closes the store once nobody else holds it, so that the directory is free when the server says it has stopped.
+async fn close(backend: Arc<dyn Backend>) {
+    let deadline = tokio::time::Instant::now() + RELEASE_TIMEOUT;
+    while Arc::strong_count(&backend) > 1 && tokio::time::Instant::now() < deadline {
+        tokio::time::sleep(RELEASE_POLL).await;
+    }
+    // Waits for the last commit: blocks.
+    let _ = tokio::task::spawn_blocking(move || drop(backend)).await;
 }
 
 /// Opens the store, which locks the directory, and then the certificates. Both block.

@@ -6,6 +6,7 @@ mod deletion;
 mod lists;
 mod raw;
 mod services;
+mod streams;
 mod subresources;
 mod tls;
 mod watches;

@@ -1,0 +1,153 @@
+//! Streams from a node, against a node that this test plays.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use rustls::{RootCertStore, ServerConfig, server::WebPkiClientVerifier};
+use rustls_pki_types::ServerName;
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use super::raw::{PODS, Raw, pod};
+use crate::{
+    pki::Pki,
+    testing::{self, Listening},
+    user::UserInfo,
+};
+
+/// A node's agent that answers every request with `answer`, and after a 101 sends back what it gets in capitals.
+async fn node(pki: &Pki, answer: &'static str) -> SocketAddr {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut roots = RootCertStore::empty();
+    roots.add(pki.ca.chain().unwrap().remove(0)).unwrap();
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build().unwrap();
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(pki.server.chain().unwrap(), pki.server.key().unwrap())
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let mut stream = acceptor.accept(stream).await.unwrap();
+                let mut request = Vec::new();
+                while !request.ends_with(b"\r\n\r\n") {
+                    request.push(stream.read_u8().await.unwrap());
+                }
+                let request = String::from_utf8(request).unwrap();
+                assert!(!request.to_lowercase().contains("authorization"), "{request}");
+                stream.write_all(answer.as_bytes()).await.unwrap();
+                stream.flush().await.unwrap();
+                while let Ok(byte) = stream.read_u8().await {
+                    stream.write_all(&[byte.to_ascii_uppercase()]).await.unwrap();
+                    stream.flush().await.unwrap();
+                }
+            });
+        }
+    });
+    address
+}
+
+/// A server with a pod on a node that answers so.
+async fn cluster(answer: &'static str) -> Listening {
+    let listening = testing::listen(testing::server().await).await;
+    let address = node(&listening.server.config.pki, answer).await;
+    let admin = Raw::of(&listening.server, UserInfo::component("test"));
+    let of_node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}});
+    admin.post("/api/v1/nodes", of_node).await;
+    let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": address.ip().to_string()}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": address.port()}}}});
+    assert_eq!(admin.merge("/api/v1/nodes/n1/status", status).await.0, 200);
+    let mut object = pod("x");
+    object["spec"]["nodeName"] = "n1".into();
+    assert_eq!(admin.post(PODS, object).await.0, 201);
+    listening
+}
+
+/// A client's side of an upgrade: the stream after the request was sent, and the head of the answer.
+async fn upgrade(listening: &Listening) -> (tokio_rustls::client::TlsStream<TcpStream>, String) {
+    let pki = &listening.server.config.pki;
+    let mut roots = RootCertStore::empty();
+    roots.add(pki.ca.chain().unwrap().remove(0)).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_client_auth_cert(pki.admin.chain().unwrap(), pki.admin.key().unwrap())
+        .unwrap();
+    let stream = TcpStream::connect(listening.address).await.unwrap();
+    let name = ServerName::IpAddress(listening.address.ip().into());
+    let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+    let request = format!(
+        "GET {PODS}/x/exec?command=ls&stdout=true HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
+         sec-websocket-protocol: v5.channel.k8s.io\r\nsec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.flush().await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    (stream, String::from_utf8(head).unwrap())
+}
+
+#[tokio::test]
+async fn upgraded_stream_is_relayed_both_ways() {
+    let answer = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-protocol: v5.channel.k8s.io\r\n\r\n";
+    let listening = cluster(answer).await;
+    let (mut stream, head) = upgrade(&listening).await;
+    assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+    assert!(head.contains("v5.channel.k8s.io"), "{head}");
+    stream.write_all(b"hello").await.unwrap();
+    stream.flush().await.unwrap();
+    let mut echoed = [0; 5];
+    stream.read_exact(&mut echoed).await.unwrap();
+    assert_eq!(&echoed, b"HELLO");
+}
+
+#[tokio::test]
+async fn refused_upgrades_are_answers_and_nothing_follows() {
+    for (answer, expect) in [
+        ("HTTP/1.1 400 Bad Request\r\ncontent-length: 4\r\n\r\nnope", "HTTP/1.1 400"),
+        ("HTTP/1.1 500 Broken\r\ncontent-length: 4\r\n\r\nnope", "HTTP/1.1 500"),
+        ("HTTP/1.1 302 Found\r\nlocation: https://192.0.2.1/\r\ncontent-length: 0\r\n\r\n", "HTTP/1.1 502"),
+    ] {
+        let listening = cluster(answer).await;
+        let (_, head) = upgrade(&listening).await;
+        assert!(head.starts_with(expect), "{head}");
+        assert!(!head.to_lowercase().contains("location"), "{head}");
+    }
+}
+
+#[tokio::test]
+async fn logs_are_the_nodes_bytes_and_its_errors_the_clients() {
+    let listening = cluster("HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nline 1").await;
+    let admin = Raw::of(&listening.server, UserInfo::component("test"));
+    assert_eq!(admin.get(&format!("{PODS}/x/log")).await, (200, json!("line 1")));
+    let waiting = "HTTP/1.1 400 Bad Request\r\ncontent-length: 65\r\n\r\ncontainer \"c\" in pod \"x\" is waiting to start: ContainerCreating  \n";
+    let listening = cluster(waiting).await;
+    let admin = Raw::of(&listening.server, UserInfo::component("test"));
+    let (code, answer) = admin.get(&format!("{PODS}/x/log")).await;
+    assert_eq!((code, &answer["reason"]), (400, &json!("BadRequest")), "{answer}");
+    assert_eq!(answer["message"], "container \"c\" in pod \"x\" is waiting to start: ContainerCreating");
+}
+
+#[tokio::test]
+async fn node_that_is_gone_is_said_so() {
+    let listening = testing::listen(testing::server().await).await;
+    let admin = Raw::of(&listening.server, UserInfo::component("test"));
+    let mut object = pod("x");
+    object["spec"]["nodeName"] = "gone".into();
+    admin.post(PODS, object).await;
+    let (code, answer) = admin.get(&format!("{PODS}/x/log")).await;
+    assert_eq!((code, &answer["message"]), (404, &json!("nodes \"gone\" not found")));
+}

@@ -1,0 +1,61 @@
+use std::{net::SocketAddr, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::{Server, ServerConfig, UserInfo};
+
+fn config(dir: &Path) -> ServerConfig {
+    ServerConfig::new(dir, SocketAddr::from(([127, 0, 0, 1], 0)))
+}
+
+async fn refused(config: ServerConfig) -> String {
+    match Server::start(config, CancellationToken::new()).await {
+        Ok(_) => String::new(),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn server_starts_and_stops_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let shutdown = CancellationToken::new();
+    let server = Server::start(config(dir.path()), shutdown.clone()).await.unwrap();
+    assert!(server.ready());
+    let kubeconfig = dir.path().join("admin.kubeconfig");
+    assert_eq!(std::fs::metadata(&kubeconfig).unwrap().permissions().mode() & 0o777, 0o600);
+    let text = std::fs::read_to_string(kubeconfig).unwrap();
+    assert!(text.contains(&format!("server: https://{}", server.address())), "{text}");
+    let version = server.client(UserInfo::component("test")).apiserver_version().await.unwrap();
+    assert_eq!((version.major.as_str(), version.minor.as_str()), ("1", "37"));
+    shutdown.cancel();
+    tokio::time::timeout(Duration::from_secs(20), server.stopped()).await.unwrap().unwrap();
+    // Everything was let go: the same directory serves again.
+    let shutdown = CancellationToken::new();
+    let again = Server::start(config(dir.path()), shutdown.clone()).await.unwrap();
+    shutdown.cancel();
+    tokio::time::timeout(Duration::from_secs(20), again.stopped()).await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_used_is_said_in_one_sentence() {
+    let dir = tempfile::tempdir().unwrap();
+    let shutdown = CancellationToken::new();
+    let server = Server::start(config(dir.path()), shutdown.clone()).await.unwrap();
+    let locked = refused(config(dir.path())).await;
+    assert!(locked.contains("is in use by another server"), "{locked}");
+    let other = tempfile::tempdir().unwrap();
+    let mut taken = config(other.path());
+    taken.bind = server.address();
+    let message = refused(taken).await;
+    let expect = format!("cannot listen on {}: the address is in use by another process", server.address());
+    assert_eq!(message, expect);
+    let mut elsewhere = config(other.path());
+    elsewhere.bind = "192.0.2.1:6443".parse().unwrap();
+    assert!(refused(elsewhere).await.contains("this machine has no such address"));
+    let file = other.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let message = refused(config(&file.join("below"))).await;
+    assert!(message.contains("is not writable"), "{message}");
+    shutdown.cancel();
+    server.stopped().await.unwrap();
+}
