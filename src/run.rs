@@ -2,7 +2,7 @@
 //!
 //! A first SIGTERM or SIGINT stops in order and leaves pods running; a second one ends the process at once.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, pin::pin, time::Duration};
 
 use anyhow::Context;
 use coracle_agent::ApiAccess;
@@ -28,20 +28,22 @@ pub(crate) fn up(args: &UpArgs) -> Result<(), Failure> {
     block_on(async move |shutdown| {
         let server = Server::start(server, shutdown.clone()).await?;
         let client = server.client(UserInfo::node(&agent.node_name));
+        announce_ready();
         let node = coracle_agent::run(agent, ApiAccess::InProcess(client), shutdown.clone());
-        let ready = announce(server.ready());
-        tokio::pin!(node);
-        tokio::select! {
-            result = &mut node => result.context("the node has failed")?,
-            () = async { ready.await; std::future::pending().await } => {}
-            result = server.stopped() => {
+        let (mut node, mut control_plane) = (pin!(node), pin!(server.stopped()));
+        // Whichever ends first takes the other along; both end when a signal comes.
+        let (node, control_plane) = tokio::select! {
+            ended = &mut node => {
                 shutdown.cancel();
-                node.await.context("stop the node")?;
-                return Ok(result.context("the control plane has failed")?);
+                (ended, control_plane.await)
             }
-        }
-        shutdown.cancel();
-        Ok(server.stopped().await?)
+            ended = &mut control_plane => {
+                shutdown.cancel();
+                (node.await, ended)
+            }
+        };
+        node.context("the node has failed")?;
+        Ok(control_plane?)
     })
 }
 
@@ -50,7 +52,7 @@ pub(crate) fn server(args: &ServerArgs) -> Result<(), Failure> {
     let config = settings::server_config(&args.data, &args.cluster, &args.control_plane).map_err(Failure::Usage)?;
     block_on(async move |shutdown| {
         let server = Server::start(config, shutdown).await?;
-        announce(server.ready()).await;
+        announce_ready();
         Ok(server.stopped().await?)
     })
 }
@@ -60,14 +62,13 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<(), Failure> {
     let config = settings::agent_config(&args.data, &args.cluster, &args.node).map_err(Failure::Usage)?;
     let access = ApiAccess::Join { server: args.server.clone(), token: args.token.clone() };
     block_on(async move |shutdown| {
-        announce(std::future::ready(())).await;
+        announce_ready();
         Ok(coracle_agent::run(config, access, shutdown).await?)
     })
 }
 
-/// Tells systemd (if it asked) once `ready` resolves.
-async fn announce(ready: impl Future<Output = ()>) {
-    ready.await;
+/// Tells systemd, if it asked.
+fn announce_ready() {
     if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
         tracing::warn!(%error, "could not tell systemd that the service is ready");
     }

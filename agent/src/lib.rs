@@ -3,8 +3,23 @@
 //! | module | does |
 //! |---|---|
 //! | [`config`] | what the agent is told |
-//! | [`network`] | attaches pods to the network |
-//! | [`runtime`] | runs sandboxes and containers, keeps images |
+//! | `run` | puts the parts together and keeps them running |
+//! | `join` | certificates: how the node gets its identity and keeps it |
+//! | `node` | registration, status and Lease of the Node object |
+//! | `pod_source`, `pod_manager` | the pods wanted here, watched and kept on disk |
+//! | `sync_loop` | one `select!` over everything that happens |
+//! | `pod_workers` | one task a pod: sync, terminate, remove |
+//! | `pod_actions`, `pod_status`, `backoff` | what to do and what to report (pure) |
+//! | `container_config`, `pod_files` | from a Pod to what the runtime is asked for |
+//! | `volume` | what containers mount |
+//! | `prober`, `lifecycle` | probes and hooks |
+//! | `status_manager`, `events` | the only writers of pod statuses and events |
+//! | `server`, `logs` | the HTTPS API on port 10250, container logs |
+//! | `gc` | images and files that nobody needs |
+//! | [`runtime`] | runs sandboxes and containers through one shim a pod |
+//! | [`image`] | pulls, imports and keeps images |
+//! | [`network`] | attaches pods to the network, routes between nodes |
+//! | [`proxy`] | programs Services |
 
 mod backoff;
 pub mod config;
