@@ -127,7 +127,9 @@ fn findings(machine: &Machine) -> Vec<Finding> {
     }));
     findings.extend(CONTROLLERS.iter().map(|&(name, needed)| {
         finding(machine.controllers.contains(name), needed, format!("cgroup controller {name}"), || {
-            format!("enable it on the kernel command line (cgroup_enable={name}) or in the parent's cgroup.subtree_control")
+            format!(
+                "enable it on the kernel command line (cgroup_enable={name}) or in the parent's cgroup.subtree_control"
+            )
         })
     }));
     findings.push(finding(machine.ip_forward, false, "net.ipv4.ip_forward".to_owned(), || {
@@ -264,14 +266,14 @@ mod tests {
 
     #[test]
     fn each_missing_thing_is_reported_with_what_to_do() {
-        check(|m| drop(m.programs.remove("iptables-restore")), Level::Fail, "apt-get install iptables");
-        check(|m| drop(m.programs.remove("conntrack")), Level::Warn, "apt-get install conntrack");
+        check(|m| m.programs.retain(|name| *name != "iptables-restore"), Level::Fail, "apt-get install iptables");
+        check(|m| m.programs.retain(|name| *name != "conntrack"), Level::Warn, "apt-get install conntrack");
         check(|m| m.capabilities &= !(1 << 24), Level::Warn, "clamps");
         check(|m| m.capabilities &= !(1 << 21), Level::Fail, "run as root");
-        check(|m| drop(m.controllers.remove("memory")), Level::Fail, "cgroup_enable=memory");
+        check(|m| m.controllers.retain(|name| name != "memory"), Level::Fail, "cgroup_enable=memory");
         check(|m| m.kernel = ("4.19".to_owned(), 4, 19), Level::Fail, "5.6 or later");
         check(
-            |m| drop(m.kernel_config.as_mut().and_then(|config| config.remove("OVERLAY_FS"))),
+            |m| m.kernel_config.iter_mut().for_each(|config| config.retain(|name, _| name != "OVERLAY_FS")),
             Level::Fail,
             "CONFIG_OVERLAY_FS",
         );

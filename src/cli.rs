@@ -326,7 +326,9 @@ mod tests {
 
     #[test]
     fn unusable_values_are_refused() {
-        for line in ["coracle up --bind nonsense", "coracle up --service-cidr 10.0.0.1", "coracle up --store paper", "coracle"] {
+        for line in
+            ["coracle up --bind nonsense", "coracle up --service-cidr 10.0.0.1", "coracle up --store paper", "coracle"]
+        {
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
         }
     }

@@ -22,8 +22,7 @@ const RUNTIME_STOP_DEADLINE: Duration = Duration::from_secs(2);
 /// `coracle up`.
 pub(crate) fn up(args: &UpArgs) -> Result<(), Failure> {
     let agent = settings::agent_config(&args.data, &args.cluster, &args.node).map_err(Failure::Usage)?;
-    let mut server =
-        settings::server_config(&args.data, &args.cluster, &args.control_plane).map_err(Failure::Usage)?;
+    let mut server = settings::server_config(&args.data, &args.cluster, &args.control_plane).map_err(Failure::Usage)?;
     server.names.push(agent.node_name.clone());
     block_on(async move |shutdown| {
         let server = Server::start(server, shutdown.clone()).await?;

@@ -120,9 +120,8 @@ async fn connect(args: &ApiArgs) -> anyhow::Result<(Client, String)> {
         .and_then(|cluster| cluster.cluster.as_ref()?.certificate_authority_data.clone())
         .ok_or_else(|| anyhow!("kubeconfig {} holds no certificate authority", path.display()))?;
     let pem = base64::engine::general_purpose::STANDARD.decode(ca).with_context(read)?;
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .with_context(read)?;
+    let mut config =
+        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.with_context(read)?;
     config.connect_timeout = Some(DEADLINE);
     config.read_timeout = Some(DEADLINE);
     let client = Client::try_from(config).with_context(read)?;

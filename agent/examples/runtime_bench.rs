@@ -126,7 +126,11 @@ fn weigh(root: &std::path::Path) -> (usize, u64, u64) {
         found.push((field("Pss:"), field("Private_Dirty:")));
     }
     let count = found.len().max(1) as u64;
-    (found.len(), found.iter().map(|(pss, _)| pss).sum::<u64>() / count, found.iter().map(|(_, dirty)| dirty).sum::<u64>() / count)
+    (
+        found.len(),
+        found.iter().map(|(pss, _)| pss).sum::<u64>() / count,
+        found.iter().map(|(_, dirty)| dirty).sum::<u64>() / count,
+    )
 }
 
 #[allow(clippy::print_stdout, reason = "a table for people")]
@@ -162,7 +166,9 @@ async fn main() {
         let started = Instant::now();
         let command = ["/bin/busybox", "true"].map(str::to_owned);
         runtime.exec_sync(&id, &command, Duration::from_secs(10)).await.expect("exec");
-        for (list, time) in times.iter_mut().zip([ran - began, created - ran, started - created, started - began, started.elapsed()]) {
+        for (list, time) in
+            times.iter_mut().zip([ran - began, created - ran, started - created, started - began, started.elapsed()])
+        {
             list.push(time);
         }
         if number == 0 || number + 1 == pods {

@@ -90,7 +90,8 @@ fn removal(table: &str, chains: &plan::Chains) -> String {
         words.nth(1).is_some_and(own)
     };
     let foreign = chains.iter().filter(|(name, _)| !own(name));
-    let jumps = foreign.flat_map(|(name, rules)| rules.iter().filter(|rule| leads_to_own(rule)).map(move |r| (name, r)));
+    let jumps =
+        foreign.flat_map(|(name, rules)| rules.iter().filter(|rule| leads_to_own(rule)).map(move |r| (name, r)));
     let mut lines: Vec<String> = jumps.map(|(name, rule)| format!("-D {name} {rule}")).collect();
     let owned: Vec<&String> = chains.keys().filter(|name| own(name)).collect();
     lines.extend(owned.iter().map(|name| format!("-F {name}")));
@@ -101,11 +102,14 @@ fn removal(table: &str, chains: &plan::Chains) -> String {
 fn remove_routes() -> Result<(), String> {
     let mut netlink = Netlink::open().map_err(|error| error.to_string())?;
     let routes = netlink.routes().map_err(|error| error.to_string())?;
-    let requests = routes
+    let requests: Vec<Request> = routes
         .iter()
         .filter(|route| route.protocol == routes::PROTOCOL)
         .map(|route| Request::change("remove a route", RouteNetlinkMessage::DelRoute(route.message())))
         .collect();
+    if requests.is_empty() {
+        return Ok(());
+    }
     netlink.batch(requests).map_err(|error| error.to_string())
 }
 

@@ -11,6 +11,7 @@ mod container_create;
 mod container_remove;
 mod container_start;
 mod container_stop;
+mod entries;
 mod exec;
 #[cfg(any(test, feature = "testing"))]
 pub mod fake;
@@ -138,7 +139,11 @@ pub trait RuntimeService: Send + Sync + 'static {
     /// All of them, from memory (kept current by the shims), cheap.
     async fn list_pod_sandboxes(&self) -> Result<Vec<SandboxStatus>, RuntimeError>;
     /// Mounts the root file system, makes the container; its process waits for `start_container`.
-    async fn create_container(&self, sandbox: &SandboxId, config: &ContainerConfig) -> Result<ContainerId, RuntimeError>;
+    async fn create_container(
+        &self,
+        sandbox: &SandboxId,
+        config: &ContainerConfig,
+    ) -> Result<ContainerId, RuntimeError>;
     /// Lets the process run.
     async fn start_container(&self, id: &ContainerId) -> Result<(), RuntimeError>;
     /// Sends the stop signal, then SIGKILL after `grace`. Returns once it has exited.
@@ -156,7 +161,12 @@ pub trait RuntimeService: Send + Sync + 'static {
         Ok((sandboxes, containers))
     }
     /// Runs a command to its end; kills it (and what it left behind) at `timeout`.
-    async fn exec_sync(&self, id: &ContainerId, command: &[String], timeout: Duration) -> Result<ExecResult, RuntimeError>;
+    async fn exec_sync(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        timeout: Duration,
+    ) -> Result<ExecResult, RuntimeError>;
     /// Starts a command with streams.
     async fn exec(&self, id: &ContainerId, request: &ExecRequest) -> Result<StreamSession, RuntimeError>;
     /// Connects to the container's own streams; the field `command` is ignored.

@@ -11,5 +11,5 @@ mod supervise;
 mod tests;
 
 pub use config::{ServerConfig, ServerConfigError, StoreEngine};
-pub use server::{Server, ServerError};
 pub use coracle_apiserver::UserInfo;
+pub use server::{Server, ServerError};

@@ -56,8 +56,14 @@ impl Cluster {
         args.extend(node_args(&site, "n1", &address));
         args.extend(extra.iter().map(|arg| (*arg).to_owned()));
         let node = Node { name: "n1".to_owned(), address, last: 1, agent: None, args };
-        let mut cluster =
-            Self { nodes: vec![node], server: None, registry: None, server_host: "n1".to_owned(), server_args: Vec::new(), site };
+        let mut cluster = Self {
+            nodes: vec![node],
+            server: None,
+            registry: None,
+            server_host: "n1".to_owned(),
+            server_args: Vec::new(),
+            site,
+        };
         cluster.import("n1");
         cluster.start_agent(0);
         cluster.wait_ready(1);
@@ -74,15 +80,22 @@ impl Cluster {
                 .map(str::to_owned)
                 .to_vec();
         server_args.extend(server_extra.iter().map(|arg| (*arg).to_owned()));
-        let mut cluster =
-            Self { nodes: Vec::new(), server: None, registry: None, server_host: "server".to_owned(), server_args, site };
+        let mut cluster = Self {
+            nodes: Vec::new(),
+            server: None,
+            registry: None,
+            server_host: "server".to_owned(),
+            server_args,
+            site,
+        };
         cluster.start_server();
         cluster.registry = Some(Registry::start(&cluster.site, "server", &address));
         let token = cluster.token();
         for k in 1..=count {
             let name = format!("n{k}");
             let address = cluster.site.add_host(&name, k + 1);
-            let mut args = ["agent", "--server", "https://198.18.0.1:6443", "--token", &token].map(str::to_owned).to_vec();
+            let mut args =
+                ["agent", "--server", "https://198.18.0.1:6443", "--token", &token].map(str::to_owned).to_vec();
             args.extend(node_args(&cluster.site, &name, &address));
             let registries = crate::workspace().join("examples/registries.yaml");
             args.extend(["--registries".to_owned(), registries.to_string_lossy().into_owned()]);
@@ -202,12 +215,7 @@ impl Drop for Cluster {
 
 fn dirs(site: &Site, host: &str) -> Vec<String> {
     let path = |name: String| -> String { PathBuf::from(site.subdir(&name)).to_string_lossy().into_owned() };
-    vec![
-        "--data-dir".to_owned(),
-        path(format!("{host}-data")),
-        "--run-dir".to_owned(),
-        path(format!("{host}-run")),
-    ]
+    vec!["--data-dir".to_owned(), path(format!("{host}-data")), "--run-dir".to_owned(), path(format!("{host}-run"))]
 }
 
 fn node_args(site: &Site, name: &str, address: &str) -> Vec<String> {

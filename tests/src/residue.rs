@@ -55,7 +55,8 @@ fn hierarchies() -> impl Iterator<Item = std::path::PathBuf> {
 
 fn links(site: &Site, host: &str) -> Vec<String> {
     let text = site.within(host, &["ip", "-o", "link", "show"]);
-    let names = text.lines().filter_map(|line| line.split(": ").nth(1)).map(|name| name.split('@').next().unwrap_or(name));
+    let names =
+        text.lines().filter_map(|line| line.split(": ").nth(1)).map(|name| name.split('@').next().unwrap_or(name));
     names.filter(|name| !["lo", "eth0"].contains(name)).map(|name| format!("link {name}")).collect()
 }
 

@@ -42,7 +42,8 @@ fn the_shared_volume_is_shared(cluster: &Cluster) {
 fn configuration_arrives_as_environment_and_files(cluster: &Cluster) {
     let kubectl = cluster.kubectl();
     assert_eq!(kubectl.ok("logs configured").trim(), "hello from configured");
-    let files = kubectl.ok_args(&["exec", "configured", "--", "cat", "/etc/app/app.properties", "/etc/credentials/password"]);
+    let files =
+        kubectl.ok_args(&["exec", "configured", "--", "cat", "/etc/app/app.properties", "/etc/credentials/password"]);
     assert_eq!(files, "colour=blue\nsize=small\nopen-sesame");
     let mode = kubectl.ok_args(&["exec", "configured", "--", "stat", "-L", "-c", "%a", "/etc/credentials/password"]);
     assert_eq!(mode.trim(), "400");
@@ -57,7 +58,9 @@ fn applying_again_changes_nothing(cluster: &Cluster) {
 fn describe_and_explain_work(cluster: &Cluster) {
     let kubectl = cluster.kubectl();
     let described = kubectl.ok("describe pod probes");
-    for expected in ["Readiness:", "Liveness:", "Startup:", "Successfully assigned default/probes to n1", "Started container"] {
+    for expected in
+        ["Readiness:", "Liveness:", "Startup:", "Successfully assigned default/probes to n1", "Started container"]
+    {
         assert!(described.contains(expected), "{expected:?} is missing in:\n{described}");
     }
     assert!(kubectl.ok("describe node n1").contains("Allocated resources"), "describe node");

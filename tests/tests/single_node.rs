@@ -37,9 +37,8 @@ fn nginx_runs_scales_rolls_and_goes_without_a_trace() {
 }
 
 fn page_comes_through_the_cluster_ip_from_node_and_pod(cluster: &Cluster, ip: &str) {
-    let page = wait::until("the page through the ClusterIP", PATIENCE, || {
-        cluster.site.fetch("n1", &format!("http://{ip}/"))
-    });
+    let page =
+        wait::until("the page through the ClusterIP", PATIENCE, || cluster.site.fetch("n1", &format!("http://{ip}/")));
     assert!(page.contains("Welcome to nginx!"), "{page}");
     let kubectl = cluster.kubectl();
     let pod = &kubectl.names("pods -l app=nginx")[0];

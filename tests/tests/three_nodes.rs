@@ -59,7 +59,8 @@ fn every_node_reaches_the_service(cluster: &Cluster, ip: &str) {
 fn a_pod_reaches_a_pod_on_another_node_under_its_own_address(kubectl: &Kubectl) {
     let pods = kubectl.json("pods -l app=nginx");
     let items = pods["items"].as_array().expect("items");
-    let text = |pod: &serde_json::Value, pointer: &str| pod.pointer(pointer).and_then(|v| v.as_str()).unwrap_or("").to_owned();
+    let text =
+        |pod: &serde_json::Value, pointer: &str| pod.pointer(pointer).and_then(|v| v.as_str()).unwrap_or("").to_owned();
     let from = &items[0];
     let to = items
         .iter()
@@ -135,7 +136,8 @@ fn a_dead_nodes_pods_are_replaced(cluster: &mut Cluster, kubectl: &Kubectl) {
     });
     wait::until("six pods are Ready elsewhere", Duration::from_secs(120), || {
         let rows = kubectl.ok("get pods -l app=nginx -o wide --no-headers");
-        let running = rows.lines().filter(|row| row.contains("1/1") && row.contains("Running") && !row.contains(" n3 "));
+        let running =
+            rows.lines().filter(|row| row.contains("1/1") && row.contains("Running") && !row.contains(" n3 "));
         if running.count() == 6 { Ok(()) } else { Err(rows.clone()) }
     });
     cluster.site.set_link(victim, true);

@@ -104,7 +104,8 @@ impl<'ast> Visit<'ast> for Lengths {
 
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
         let is_test = item.attrs.iter().any(|attribute| {
-            attribute.path().is_ident("cfg") && attribute.meta.require_list().is_ok_and(|l| l.tokens.to_string() == "test")
+            attribute.path().is_ident("cfg")
+                && attribute.meta.require_list().is_ok_and(|l| l.tokens.to_string() == "test")
         });
         if !is_test {
             syn::visit::visit_item_mod(self, item);
@@ -157,7 +158,8 @@ fn dependencies_point_one_way() {
 
 #[test]
 fn namespaces_are_entered_in_two_places_only() {
-    let home = |name: &str| name.starts_with("cni/netns/") || name.starts_with("agent/shim/") || name.starts_with("tests/");
+    let home =
+        |name: &str| name.starts_with("cni/netns/") || name.starts_with("agent/shim/") || name.starts_with("tests/");
     let problems = sources().into_iter().filter(|(name, _)| !home(name)).flat_map(|(name, text)| {
         let lines = text.lines().enumerate().filter(|(_, line)| {
             let code = line.split("//").next().unwrap_or("");
@@ -172,7 +174,8 @@ fn namespaces_are_entered_in_two_places_only() {
 fn examples_are_all_applied_by_a_test() {
     let text = fs::read_to_string(workspace().join("tests/tests/examples.rs")).expect("the test of the examples");
     let examples = fs::read_dir(workspace().join("examples")).expect("examples/");
-    let manifests = examples.map(|entry| entry.expect("entry").path()).filter(|path| path.extension() == Some("yaml".as_ref()));
+    let manifests =
+        examples.map(|entry| entry.expect("entry").path()).filter(|path| path.extension() == Some("yaml".as_ref()));
     let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().into_owned();
     let forgotten = manifests.map(|path: PathBuf| name(&path)).filter(|name| !text.contains(name.as_str()));
     report(forgotten.collect());

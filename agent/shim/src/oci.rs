@@ -70,8 +70,7 @@ fn handle(request: HelperRequest) -> anyhow::Result<Made> {
 }
 
 fn failure(error: &anyhow::Error) -> Failure {
-    let kind =
-        if error.chain().any(|cause| cause.is::<Invalid>()) { FailureKind::Invalid } else { FailureKind::Oci };
+    let kind = if error.chain().any(|cause| cause.is::<Invalid>()) { FailureKind::Invalid } else { FailureKind::Oci };
     let mut message = String::new();
     for cause in error.chain() {
         let text = cause.to_string();

@@ -14,9 +14,11 @@
 pub(crate) mod cgroup;
 mod connection;
 mod container;
+mod descendants;
 mod helper;
 mod log;
 mod namespaces;
+mod outcomes;
 mod reaper;
 mod requests;
 mod server;

@@ -23,7 +23,7 @@ use crate::runtime::ImageError;
 
 /// Why an archive cannot be imported.
 #[derive(Debug, thiserror::Error)]
-pub enum ImportError {
+pub(crate) enum ImportError {
     /// The file cannot be read.
     #[error("read image archive {path}")]
     Read {
@@ -95,7 +95,7 @@ struct OciDocument {
 ///
 /// # Errors
 /// See [`ImportError`].
-pub fn import(layout: &Layout, path: &Path) -> Result<Vec<Record>, ImportError> {
+pub(crate) fn import(layout: &Layout, path: &Path) -> Result<Vec<Record>, ImportError> {
     let mut archive = Archive::open(layout, path)?;
     let records = if archive.members.contains_key("manifest.json") {
         import_docker(layout, &mut archive)?

@@ -19,18 +19,18 @@ pub(crate) struct Hashing<R> {
 
 impl<R: Read> Hashing<R> {
     /// Fails with `InvalidData` once more than `limit` bytes came.
-    pub fn new(inner: R, limit: u64) -> Self {
+    pub(super) fn new(inner: R, limit: u64) -> Self {
         Self { inner, hasher: Sha256::new(), count: 0, limit }
     }
 
     /// Reads what is left (a tar's padding, a compressor's trailer) and returns `sha256:<hex>` and the byte count.
-    pub fn finish(mut self) -> io::Result<(String, u64)> {
+    pub(super) fn finish(mut self) -> io::Result<(String, u64)> {
         io::copy(&mut self, &mut io::sink())?;
         Ok((format!("sha256:{}", hex::encode(self.hasher.finalize())), self.count))
     }
 
     /// As [`Hashing::finish`], but gives the reader below back instead of the count.
-    pub fn finish_with_inner(mut self) -> io::Result<(String, R)> {
+    pub(super) fn finish_with_inner(mut self) -> io::Result<(String, R)> {
         io::copy(&mut self, &mut io::sink())?;
         Ok((format!("sha256:{}", hex::encode(self.hasher.finalize())), self.inner))
     }
@@ -66,7 +66,7 @@ const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
 impl<R: Read> Decompressed<R> {
     /// Peeks at the magic number.
-    pub fn new(inner: R) -> io::Result<Self> {
+    pub(super) fn new(inner: R) -> io::Result<Self> {
         let mut reader = BufReader::with_capacity(64 << 10, inner);
         let magic = io::BufRead::fill_buf(&mut reader)?;
         if magic.starts_with(&[0x1f, 0x8b]) {
@@ -81,7 +81,7 @@ impl<R: Read> Decompressed<R> {
     }
 
     /// The reader below, for its hash.
-    pub fn into_inner(self) -> R {
+    pub(super) fn into_inner(self) -> R {
         match self {
             Self::Gzip(decoder) => decoder.into_inner().into_inner(),
             Self::Zstd(decoder) => decoder.finish().into_inner(),

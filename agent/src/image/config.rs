@@ -92,7 +92,8 @@ mod tests {
     #[test]
     fn null_members_are_empty() {
         let (config, layers) =
-            parse(br#"{"config":{"Entrypoint":null,"Cmd":["sh"],"User":""},"rootfs":{"type":"layers"}}"#).expect("valid");
+            parse(br#"{"config":{"Entrypoint":null,"Cmd":["sh"],"User":""},"rootfs":{"type":"layers"}}"#)
+                .expect("valid");
         assert_eq!((config.cmd, config.user, layers.len()), (vec!["sh".to_owned()], None, 0));
     }
 

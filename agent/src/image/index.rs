@@ -36,7 +36,7 @@ pub(crate) struct Record {
 
 impl Record {
     /// As CRI shows it.
-    pub fn to_image(&self) -> Image {
+    pub(crate) fn to_image(&self) -> Image {
         Image {
             id: self.id.clone(),
             repo_tags: self.repo_tags.iter().cloned().collect(),
@@ -56,7 +56,7 @@ pub(crate) struct Index {
 
 impl Index {
     /// Adds `record`, or its names to the image that is there already; a tag moves away from any other image.
-    pub fn insert(&mut self, record: Record) {
+    pub(crate) fn insert(&mut self, record: Record) {
         for other in &mut self.images {
             if other.id != record.id {
                 other.repo_tags.retain(|tag| !record.repo_tags.contains(tag));
@@ -72,7 +72,7 @@ impl Index {
     }
 
     /// Removes a tag or digest name, or the whole image by its ID. Says whether anything matched.
-    pub fn remove(&mut self, id: Option<&str>, name: Option<&str>) -> bool {
+    pub(crate) fn remove(&mut self, id: Option<&str>, name: Option<&str>) -> bool {
         let before = self.clone();
         if let Some(id) = id {
             self.images.retain(|image| image.id != id);
@@ -84,9 +84,10 @@ impl Index {
             }
             // The digest of a pull alone keeps no image: what no tag names any more was asked to go.
             self.images.retain(|image| {
-                let named = before.images.iter().any(|old| {
-                    old.id == image.id && (old.repo_tags.contains(name) || old.repo_digests.contains(name))
-                });
+                let named = before
+                    .images
+                    .iter()
+                    .any(|old| old.id == image.id && (old.repo_tags.contains(name) || old.repo_digests.contains(name)));
                 !named || !image.repo_tags.is_empty()
             });
         }
@@ -94,7 +95,7 @@ impl Index {
     }
 
     /// The image under an ID, a tag name or a digest name.
-    pub fn find(&self, id: Option<&str>, names: &[String]) -> Option<&Record> {
+    pub(crate) fn find(&self, id: Option<&str>, names: &[String]) -> Option<&Record> {
         self.images.iter().find(|image| {
             id.is_some_and(|id| image.id == id)
                 || names.iter().any(|name| image.repo_tags.contains(name) || image.repo_digests.contains(name))
@@ -113,7 +114,7 @@ impl Layout {
     ///
     /// # Errors
     /// [`ImageError::Store`] if the directory cannot be made or locked.
-    pub fn open(root: PathBuf) -> Result<Self, ImageError> {
+    pub(crate) fn open(root: PathBuf) -> Result<Self, ImageError> {
         let layout = Self { root };
         for dir in [layout.layers_dir(), layout.staging_dir()] {
             fs::create_dir_all(&dir).map_err(store_error("create", &dir))?;
@@ -123,12 +124,12 @@ impl Layout {
 
     /// Holds the layers: while the returned file lives, nothing that is not in the index yet is removed.
     /// Every pull and import takes this first.
-    pub fn hold_layers(&self) -> Result<fs::File, ImageError> {
+    pub(crate) fn hold_layers(&self) -> Result<fs::File, ImageError> {
         self.flock("layers.lock", rustix::fs::FlockOperation::LockShared)
     }
 
     /// Removes what an interrupted unpack left, unless an unpack is going on in any process.
-    pub fn clean_staging(&self) -> Result<(), ImageError> {
+    pub(crate) fn clean_staging(&self) -> Result<(), ImageError> {
         let Ok(_exclusive) = self.flock("layers.lock", rustix::fs::FlockOperation::NonBlockingLockExclusive) else {
             return Ok(());
         };
@@ -146,29 +147,29 @@ impl Layout {
     }
 
     /// Where unpacking happens before the rename.
-    pub fn staging_dir(&self) -> PathBuf {
+    pub(crate) fn staging_dir(&self) -> PathBuf {
         self.root.join("staging")
     }
 
     /// The index file, for its modification time.
-    pub fn index_path(&self) -> PathBuf {
+    pub(crate) fn index_path(&self) -> PathBuf {
         self.root.join("index.json")
     }
 
     /// The directory of a layer. `diff_id` has been checked to be `sha256:<64 hex>`.
-    pub fn layer_dir(&self, diff_id: &str) -> PathBuf {
+    pub(crate) fn layer_dir(&self, diff_id: &str) -> PathBuf {
         let hex = diff_id.strip_prefix("sha256:").unwrap_or(diff_id);
         // Half the digest keeps the overlay mount options of many-layered images within a page.
         self.layers_dir().join(&hex[..hex.len().min(32)])
     }
 
     /// The unpacked size of a layer that is there.
-    pub fn layer_size(&self, diff_id: &str) -> Option<u64> {
+    pub(crate) fn layer_size(&self, diff_id: &str) -> Option<u64> {
         fs::read_to_string(self.layer_dir(diff_id).join("size")).ok()?.trim().parse().ok()
     }
 
     /// Reads the index; a missing file is an empty index.
-    pub fn read(&self) -> Result<Index, ImageError> {
+    pub(crate) fn read(&self) -> Result<Index, ImageError> {
         let path = self.index_path();
         match fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| ImageError::Store {
@@ -182,7 +183,7 @@ impl Layout {
     }
 
     /// Changes the index under the lock; the change is durable when this returns.
-    pub fn update<T>(&self, change: impl FnOnce(&mut Index) -> T) -> Result<T, ImageError> {
+    pub(crate) fn update<T>(&self, change: impl FnOnce(&mut Index) -> T) -> Result<T, ImageError> {
         let _lock = self.lock()?;
         let mut index = self.read()?;
         let result = change(&mut index);
@@ -200,7 +201,7 @@ impl Layout {
     }
 
     /// Removes layers that no image names. Does nothing while a pull is going on: the next removal catches up.
-    pub fn prune_layers(&self) -> Result<(), ImageError> {
+    pub(crate) fn prune_layers(&self) -> Result<(), ImageError> {
         let Ok(_exclusive) = self.flock("layers.lock", rustix::fs::FlockOperation::NonBlockingLockExclusive) else {
             return Ok(());
         };
@@ -216,13 +217,11 @@ impl Layout {
     }
 
     /// Puts a finished staging directory in its place; if the layer is there already, the staged one is dropped.
-    pub fn adopt_layer(&self, staged: &Path, diff_id: &str) -> Result<(), ImageError> {
+    pub(crate) fn adopt_layer(&self, staged: &Path, diff_id: &str) -> Result<(), ImageError> {
         let target = self.layer_dir(diff_id);
         match fs::rename(staged, &target) {
             Ok(()) => Ok(()),
-            Err(_) if target.join("size").exists() => {
-                fs::remove_dir_all(staged).map_err(store_error("remove", staged))
-            }
+            Err(_) if target.join("size").exists() => fs::remove_dir_all(staged).map_err(store_error("remove", staged)),
             Err(source) => Err(ImageError::Store { operation: "rename into place", path: target, source }),
         }
     }
@@ -234,8 +233,11 @@ impl Layout {
     fn flock(&self, name: &str, operation: rustix::fs::FlockOperation) -> Result<fs::File, ImageError> {
         let path = self.root.join(name);
         let file = fs::File::create(&path).map_err(store_error("open", &path))?;
-        rustix::fs::flock(file.as_fd(), operation)
-            .map_err(|errno| ImageError::Store { operation: "lock", path, source: errno.into() })?;
+        rustix::fs::flock(file.as_fd(), operation).map_err(|errno| ImageError::Store {
+            operation: "lock",
+            path,
+            source: errno.into(),
+        })?;
         Ok(file)
     }
 }

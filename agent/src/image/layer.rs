@@ -96,7 +96,8 @@ pub(crate) fn ensure_layer(layout: &Layout, spec: &LayerSpec, blob: impl Read) -
 fn unpack_verified(spec: &LayerSpec, blob: impl Read, path: &std::path::Path) -> Result<u64, LayerError> {
     let layer = || spec.blob.as_ref().map_or(&spec.diff_id, |(digest, _)| digest).clone();
     let read_error = |source| LayerError::Read { layer: layer(), source };
-    let mismatch = |what, actual: String, expected: String| LayerError::Mismatch { layer: layer(), what, actual, expected };
+    let mismatch =
+        |what, actual: String, expected: String| LayerError::Mismatch { layer: layer(), what, actual, expected };
 
     let limit = spec.blob.as_ref().map_or(u64::MAX, |(_, size)| *size);
     let decompressed = Decompressed::new(Hashing::new(blob, limit)).map_err(read_error)?;

@@ -157,8 +157,9 @@ async fn fetch_layer(
             }
         }
     };
-    let unpack =
-        tokio::task::spawn_blocking(move || ensure_layer(&layout, &spec, ChunkReader { receiver, chunk: Bytes::new() }));
+    let unpack = tokio::task::spawn_blocking(move || {
+        ensure_layer(&layout, &spec, ChunkReader { receiver, chunk: Bytes::new() })
+    });
     let ((), result) = tokio::join!(feed, unpack);
     result.map_err(|error| format!("unpack layer {digest}: {error}"))?.map_err(|error| chain(&error))
 }
@@ -212,7 +213,8 @@ fn credentials(registries: &Registries, endpoint: &Endpoint, registry: &str, aut
             (None, None) => ClientAuth::Anonymous,
         };
     }
-    let serves_registry_itself = endpoint.host == registry || registry == "docker.io" && endpoint.host == "index.docker.io";
+    let serves_registry_itself =
+        endpoint.host == registry || registry == "docker.io" && endpoint.host == "index.docker.io";
     let matching = auth.iter().find(|auth| {
         auth.registry == endpoint.host || serves_registry_itself && secret_host(&auth.registry) == registry
     });

@@ -119,8 +119,8 @@ impl Registries {
     /// # Errors
     /// Says which file, which line and what was expected.
     pub fn load(path: &std::path::Path) -> Result<Self, RegistriesError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| RegistriesError::Read { path: path.to_owned(), source })?;
+        let text =
+            std::fs::read_to_string(path).map_err(|source| RegistriesError::Read { path: path.to_owned(), source })?;
         Self::parse(&text).map_err(|why| RegistriesError::Parse { path: path.to_owned(), why })
     }
 
@@ -138,11 +138,8 @@ impl Registries {
     /// Whom to ask for an image of `registry`, in order. The registry itself comes last.
     pub fn endpoints(&self, registry: &str) -> Vec<Endpoint> {
         let mirror = self.mirrors.get(registry).or_else(|| self.mirrors.get("*"));
-        let mut endpoints: Vec<Endpoint> = mirror
-            .into_iter()
-            .flat_map(|mirror| &mirror.endpoint)
-            .filter_map(|url| parse_endpoint(url).ok())
-            .collect();
+        let mut endpoints: Vec<Endpoint> =
+            mirror.into_iter().flat_map(|mirror| &mirror.endpoint).filter_map(|url| parse_endpoint(url).ok()).collect();
         let itself = Endpoint { host: default_host(registry).to_owned(), plain_http: is_loopback(registry) };
         if !endpoints.iter().any(|endpoint| endpoint.host == itself.host) {
             endpoints.push(itself);

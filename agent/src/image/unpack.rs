@@ -18,9 +18,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags,
-};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags};
 use tar::{EntryType, Header};
 
 /// Most entries of one layer: far above any real image, far below what exhausts a disk's inodes unnoticed.
@@ -229,11 +227,8 @@ impl Unpacker {
 }
 
 fn open_in_root(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    let flags = if flags.contains(OFlags::RDONLY) && !flags.contains(OFlags::DIRECTORY) {
-        flags
-    } else {
-        flags | OFlags::PATH
-    };
+    let flags =
+        if flags.contains(OFlags::RDONLY) && !flags.contains(OFlags::DIRECTORY) { flags } else { flags | OFlags::PATH };
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
 }
@@ -307,8 +302,7 @@ fn make_node(parent: BorrowedFd<'_>, name: &OsStr, header: &Header, meta: &Meta)
         EntryType::Block => FileType::BlockDevice,
         _ => FileType::Fifo,
     };
-    let device =
-        rustix::fs::makedev(header.device_major()?.unwrap_or(0), header.device_minor()?.unwrap_or(0));
+    let device = rustix::fs::makedev(header.device_major()?.unwrap_or(0), header.device_minor()?.unwrap_or(0));
     Ok(rustix::fs::mknodat(parent, name, kind, meta.mode, device)?)
 }
 

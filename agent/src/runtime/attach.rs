@@ -5,14 +5,20 @@ use std::{os::fd::AsFd, sync::Arc, time::Duration};
 use coracle_shim_protocol::Request;
 use tokio::sync::mpsc;
 
-use super::{ContainerId, ContainerState, ExecRequest, RuntimeError, StreamSession, container_stop, local::Inner, streams};
+use super::{
+    ContainerId, ContainerState, ExecRequest, RuntimeError, StreamSession, container_stop, local::Inner, streams,
+};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Resizes that a terminal is behind at most.
 const RESIZES: usize = 4;
 
-pub(super) async fn attach(inner: &Arc<Inner>, id: &ContainerId, request: &ExecRequest) -> Result<StreamSession, RuntimeError> {
+pub(super) async fn attach(
+    inner: &Arc<Inner>,
+    id: &ContainerId,
+    request: &ExecRequest,
+) -> Result<StreamSession, RuntimeError> {
     let container = inner.container(id)?;
     let client = container.sandbox.client("attach")?;
     let config = &container.checkpoint.config;

@@ -32,7 +32,10 @@ impl Binaries {
         let load = |path: PathBuf, name: &str| {
             seal(&path, name).map_err(|source| RuntimeError::State { operation: "load the program", path, source })
         };
-        Ok(Self { shim: load(shim.to_owned(), "coracle-shim")?, helper: load(shim.with_file_name("coracle-oci"), "coracle-oci")? })
+        Ok(Self {
+            shim: load(shim.to_owned(), "coracle-shim")?,
+            helper: load(shim.with_file_name("coracle-oci"), "coracle-oci")?,
+        })
     }
 
     /// A path that executes the shim from this process and its children.

@@ -1,6 +1,12 @@
 //! `CreateContainer`: image and configuration become a spec, the shim's helper makes it real.
 
-use std::{fs, path::Path, str::FromStr, sync::Arc, time::{Duration, SystemTime}};
+use std::{
+    fs,
+    path::Path,
+    str::FromStr,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use coracle_shim_protocol::{Create, Reply, Request, layout};
 use nix::sys::signal::Signal;
@@ -9,7 +15,8 @@ use tokio::sync::watch;
 use super::{
     ContainerConfig, ContainerId, ContainerState, Image, RuntimeError, SandboxId, SandboxState, SeccompProfile,
     checkpoint::{self, ContainerCheckpoint},
-    local::{Container, Inner, Sandbox, make_private},
+    entries::{Container, Sandbox},
+    local::{Inner, make_private},
     oci_spec, sandbox_remove, sandbox_run,
 };
 
@@ -153,7 +160,9 @@ fn stop_signal(text: Option<&str>) -> Result<i32, RuntimeError> {
     let upper = text.to_uppercase();
     let named = Signal::from_str(&upper).or_else(|_| Signal::from_str(&format!("SIG{upper}")));
     let signal = named.or_else(|error| text.parse::<i32>().map_err(|_| error).and_then(Signal::try_from));
-    signal.map(|signal| signal as i32).map_err(|_| RuntimeError::InvalidConfig { message: format!("unknown stop signal {text:?}") })
+    signal
+        .map(|signal| signal as i32)
+        .map_err(|_| RuntimeError::InvalidConfig { message: format!("unknown stop signal {text:?}") })
 }
 
 /// Below the log directory, never beside it.
@@ -189,7 +198,9 @@ mod tests {
 
     #[test]
     fn log_path_stays_in_its_directory() {
-        for (path, allowed) in [("c/0.log", true), ("../x", false), ("/etc/passwd", false), ("", false), ("a/../../b", false)] {
+        for (path, allowed) in
+            [("c/0.log", true), ("../x", false), ("/etc/passwd", false), ("", false), ("a/../../b", false)]
+        {
             assert_eq!(log_path(Path::new("/logs"), path).is_ok(), allowed, "{path:?}");
         }
     }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use coracle_shim_protocol::Request;
 
-use super::{ContainerId, RuntimeError, container_stop, local::{Inner, blocking}, oci_spec, sandbox_remove};
+use super::{ContainerId, RuntimeError, container_stop, entries::blocking, local::Inner, oci_spec, sandbox_remove};
 
 const LIMIT: Duration = Duration::from_secs(10);
 

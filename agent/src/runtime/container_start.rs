@@ -16,7 +16,8 @@ pub(super) async fn start(inner: &Arc<Inner>, id: &ContainerId) -> Result<(), Ru
     let client = container.sandbox.client("start container")?;
     let request = Request::Start { container: id.0.clone() };
     let name = &container.checkpoint.config.name;
-    let answer = client.call(request, &[], LIMIT).await.map_err(|error| client.error("start container", name, error))?;
+    let answer =
+        client.call(request, &[], LIMIT).await.map_err(|error| client.error("start container", name, error))?;
     if let Reply::Started { started_at, pid } = answer.reply {
         container.state.send_if_modified(|state| {
             // It may have ended already: that news comes by another way.

@@ -5,10 +5,7 @@ use std::{sync::Arc, time::Duration};
 use coracle_shim_protocol::Request;
 use nix::sys::signal::Signal;
 
-use super::{
-    ContainerId, ContainerState, RuntimeError,
-    local::{Container, Inner},
-};
+use super::{ContainerId, ContainerState, RuntimeError, entries::Container, local::Inner};
 
 const CALL_LIMIT: Duration = Duration::from_secs(10);
 

@@ -18,7 +18,8 @@ use tokio::{
 
 use super::{
     ContainerId, ExecRequest, ExecResult, RuntimeError, StreamSession,
-    local::{Container, Inner},
+    entries::Container,
+    local::Inner,
     shim_client::{Answer, ShimClient},
     streams::{self, Drained, Terminal},
 };
@@ -86,7 +87,10 @@ async fn start(
         Answer { reply: Reply::Executing { exec, .. }, mut descriptors, exit: Some(exit) } => {
             Ok(Started { running: Running { client, exec, ended: false }, exit, terminal: descriptors.pop() })
         }
-        _ => Err(RuntimeError::Oci { operation: format!("exec in container {name}"), message: "unexpected answer".to_owned() }),
+        _ => Err(RuntimeError::Oci {
+            operation: format!("exec in container {name}"),
+            message: "unexpected answer".to_owned(),
+        }),
     }
 }
 
@@ -141,7 +145,11 @@ async fn collect(mut reader: impl AsyncRead + Unpin, into: &mut Vec<u8>) {
     }
 }
 
-pub(super) async fn exec(inner: &Arc<Inner>, id: &ContainerId, request: &ExecRequest) -> Result<StreamSession, RuntimeError> {
+pub(super) async fn exec(
+    inner: &Arc<Inner>,
+    id: &ContainerId,
+    request: &ExecRequest,
+) -> Result<StreamSession, RuntimeError> {
     let container = inner.container(id)?;
     if request.tty { exec_terminal(&container, request).await } else { exec_pipes(&container, request).await }
 }

@@ -81,7 +81,12 @@ impl FakeRuntime {
             let mut state = self.state.lock();
             let Some((_, status)) = state.sandboxes.get_mut(id) else { return };
             status.state = SandboxState::NotReady;
-            state.containers.values().filter(|(_, c)| &c.sandbox_id == id).map(|(_, c)| c.id.clone()).collect::<Vec<_>>()
+            state
+                .containers
+                .values()
+                .filter(|(_, c)| &c.sandbox_id == id)
+                .map(|(_, c)| c.id.clone())
+                .collect::<Vec<_>>()
         };
         for container in containers {
             self.end(&container, 137, None, "ContainerStatusUnknown");
@@ -187,7 +192,12 @@ impl RuntimeService for FakeRuntime {
             let mut state = self.state.lock();
             let Some((_, status)) = state.sandboxes.get_mut(id) else { return Ok(()) };
             status.state = SandboxState::NotReady;
-            state.containers.values().filter(|(_, c)| &c.sandbox_id == id).map(|(_, c)| c.id.clone()).collect::<Vec<_>>()
+            state
+                .containers
+                .values()
+                .filter(|(_, c)| &c.sandbox_id == id)
+                .map(|(_, c)| c.id.clone())
+                .collect::<Vec<_>>()
         };
         for container in containers {
             self.end(&container, 137, Some(9), "Error");
@@ -207,7 +217,11 @@ impl RuntimeService for FakeRuntime {
         Ok(self.state.lock().sandboxes.values().map(|(_, status)| status.clone()).collect())
     }
 
-    async fn create_container(&self, sandbox: &SandboxId, config: &ContainerConfig) -> Result<ContainerId, RuntimeError> {
+    async fn create_container(
+        &self,
+        sandbox: &SandboxId,
+        config: &ContainerConfig,
+    ) -> Result<ContainerId, RuntimeError> {
         self.begin("create_container", &config.name)?;
         let mut state = self.state.lock();
         let Some((sandbox_config, sandbox_status)) = state.sandboxes.get(sandbox) else {
@@ -265,7 +279,12 @@ impl RuntimeService for FakeRuntime {
         Ok(self.state.lock().containers.values().map(|(_, status)| status.clone()).collect())
     }
 
-    async fn exec_sync(&self, id: &ContainerId, command: &[String], _timeout: Duration) -> Result<ExecResult, RuntimeError> {
+    async fn exec_sync(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        _timeout: Duration,
+    ) -> Result<ExecResult, RuntimeError> {
         self.begin("exec_sync", &self.name_of(id))?;
         Ok(self.run(&self.container(id)?, command))
     }

@@ -8,18 +8,19 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{Arc, Weak},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use async_trait::async_trait;
-use coracle_shim_protocol::{Exit, layout};
+use coracle_shim_protocol::Exit;
 use parking_lot::Mutex;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::broadcast;
 
 use super::{
     binaries::Binaries,
     cgroup::Hierarchies,
-    checkpoint::{self, ContainerCheckpoint, SandboxCheckpoint},
+    checkpoint,
+    entries::{Container, Sandbox, whole},
     oci_spec::Node,
     shim_client::{Listener, ShimClient},
     *,
@@ -69,26 +70,6 @@ struct State {
     containers: BTreeMap<ContainerId, Arc<Container>>,
 }
 
-/// A sandbox in memory.
-pub(super) struct Sandbox {
-    pub(super) id: SandboxId,
-    pub(super) directory: PathBuf,
-    pub(super) checkpoint: Mutex<SandboxCheckpoint>,
-    pub(super) client: Mutex<Option<Arc<ShimClient>>>,
-    /// Held by stop and remove, one at a time.
-    pub(super) ending: tokio::sync::Mutex<()>,
-}
-
-/// A container in memory.
-pub(super) struct Container {
-    pub(super) id: ContainerId,
-    pub(super) sandbox: Arc<Sandbox>,
-    pub(super) directory: PathBuf,
-    pub(super) checkpoint: ContainerCheckpoint,
-    /// `None` until it is made: nobody has heard of it.
-    pub(super) state: watch::Sender<Option<ContainerState>>,
-}
-
 impl LocalRuntime {
     /// Seals the shim's binaries in memory, rescans the run directory, reconnects to living shims and removes what a
     /// killed predecessor left half made.
@@ -104,8 +85,7 @@ impl LocalRuntime {
             make_private(directory).map_err(state("make", directory))?;
         }
         let binaries = Binaries::seal(&config.shim_path)?;
-        let hierarchies =
-            Hierarchies::detect().map_err(state("read", Path::new("/proc/self/mountinfo")))?;
+        let hierarchies = Hierarchies::detect().map_err(state("read", Path::new("/proc/self/mountinfo")))?;
         let node = Node { cgroup_v2: hierarchies.is_v2(), min_oom_score_adj: min_oom_score_adj() };
         let inner = Arc::new_cyclic(|weak| Inner {
             run_dir: config.run_dir,
@@ -174,7 +154,8 @@ impl Inner {
 
     /// Whether another sandbox that has not been stopped has its containers there.
     pub(super) fn cgroup_in_use(&self, path: &str, except: &SandboxId) -> bool {
-        let others: Vec<_> = self.state.lock().sandboxes.values().filter(|other| &other.id != except).cloned().collect();
+        let others: Vec<_> =
+            self.state.lock().sandboxes.values().filter(|other| &other.id != except).cloned().collect();
         others.iter().any(|other| {
             let checkpoint = other.checkpoint.lock();
             checkpoint.config.cgroup_parent == path && (checkpoint.state == SandboxState::Ready || !checkpoint.complete)
@@ -234,106 +215,6 @@ impl Listener for Inner {
     }
 }
 
-impl Sandbox {
-    pub(super) fn pod(&self) -> PodRef {
-        self.checkpoint.lock().config.pod.clone()
-    }
-
-    pub(super) fn status(&self) -> SandboxStatus {
-        let checkpoint = self.checkpoint.lock();
-        SandboxStatus {
-            id: self.id.clone(),
-            pod: checkpoint.config.pod.clone(),
-            attempt: checkpoint.config.attempt,
-            state: checkpoint.state,
-            created_at: checkpoint.created_at,
-            ips: checkpoint.ips.clone(),
-            host_network: checkpoint.config.host_network,
-        }
-    }
-
-    /// The shim's client, or an error that names the operation.
-    pub(super) fn client(&self, operation: &'static str) -> Result<Arc<ShimClient>, RuntimeError> {
-        self.client.lock().clone().ok_or_else(|| RuntimeError::Shim {
-            id: self.id.clone(),
-            operation,
-            source: std::io::ErrorKind::NotConnected.into(),
-        })
-    }
-
-    /// Changes the checkpoint in memory and on disk.
-    pub(super) fn update(&self, change: impl FnOnce(&mut SandboxCheckpoint)) -> Result<(), RuntimeError> {
-        let checkpoint = {
-            let mut checkpoint = self.checkpoint.lock();
-            change(&mut checkpoint);
-            checkpoint.clone()
-        };
-        checkpoint::write_sandbox(&self.directory, &checkpoint)
-    }
-
-    pub(super) fn netns(&self) -> PathBuf {
-        self.directory.join(layout::NAMESPACES).join("net")
-    }
-}
-
-impl Container {
-    /// Becomes Exited, once. Without a record nobody knows how.
-    pub(super) fn end(&self, exit: Option<&Exit>) {
-        self.state.send_if_modified(|state| {
-            let started_at = match state {
-                Some(ContainerState::Exited { .. }) => return false,
-                Some(ContainerState::Running { started_at, .. }) => *started_at,
-                _ => SystemTime::now(),
-            };
-            *state = Some(exit.map_or_else(|| checkpoint::lost(started_at), checkpoint::exited));
-            true
-        });
-    }
-
-    pub(super) fn has_exited(&self) -> bool {
-        matches!(*self.state.borrow(), Some(ContainerState::Exited { .. }))
-    }
-
-    fn status(&self) -> Option<ContainerStatus> {
-        let state = self.state.borrow().clone()?;
-        let config = &self.checkpoint.config;
-        let sandbox = self.sandbox.checkpoint.lock();
-        Some(ContainerStatus {
-            id: self.id.clone(),
-            sandbox_id: self.sandbox.id.clone(),
-            pod: sandbox.config.pod.clone(),
-            name: config.name.clone(),
-            attempt: config.attempt,
-            image: config.image.clone(),
-            image_id: config.image_id.clone(),
-            spec_hash: config.spec_hash.clone(),
-            created_at: self.checkpoint.created_at,
-            state,
-            log_path: sandbox.config.log_directory.join(&config.log_path),
-        })
-    }
-}
-
-/// Runs it to its end even if the caller goes away.
-pub(super) async fn whole<T: Send + 'static>(
-    work: impl Future<Output = Result<T, RuntimeError>> + Send + 'static,
-) -> Result<T, RuntimeError> {
-    joined(tokio::spawn(work).await)?
-}
-
-/// Runs short blocking work where it may block.
-pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, RuntimeError> {
-    joined(tokio::task::spawn_blocking(work).await)
-}
-
-/// A panic goes on here; a cancelled task means that the process is ending.
-pub(super) fn joined<T>(outcome: Result<T, tokio::task::JoinError>) -> Result<T, RuntimeError> {
-    outcome.map_err(|error| match error.try_into_panic() {
-        Ok(panic) => std::panic::resume_unwind(panic),
-        Err(_) => RuntimeError::Timeout { operation: "a task of an ending process".to_owned(), limit: Duration::ZERO },
-    })
-}
-
 #[async_trait]
 impl RuntimeService for LocalRuntime {
     async fn run_pod_sandbox(&self, config: &SandboxConfig) -> Result<SandboxStatus, RuntimeError> {
@@ -353,10 +234,18 @@ impl RuntimeService for LocalRuntime {
 
     async fn list_pod_sandboxes(&self) -> Result<Vec<SandboxStatus>, RuntimeError> {
         let sandboxes: Vec<_> = self.inner.state.lock().sandboxes.values().cloned().collect();
-        Ok(sandboxes.iter().filter(|sandbox| sandbox.checkpoint.lock().complete).map(|sandbox| sandbox.status()).collect())
+        Ok(sandboxes
+            .iter()
+            .filter(|sandbox| sandbox.checkpoint.lock().complete)
+            .map(|sandbox| sandbox.status())
+            .collect())
     }
 
-    async fn create_container(&self, sandbox: &SandboxId, config: &ContainerConfig) -> Result<ContainerId, RuntimeError> {
+    async fn create_container(
+        &self,
+        sandbox: &SandboxId,
+        config: &ContainerConfig,
+    ) -> Result<ContainerId, RuntimeError> {
         let (inner, sandbox, config) = (Arc::clone(&self.inner), sandbox.clone(), config.clone());
         whole(async move { container_create::create(&inner, &sandbox, config).await }).await
     }
@@ -379,7 +268,12 @@ impl RuntimeService for LocalRuntime {
         Ok(containers.iter().filter_map(|container| container.status()).collect())
     }
 
-    async fn exec_sync(&self, id: &ContainerId, command: &[String], timeout: Duration) -> Result<ExecResult, RuntimeError> {
+    async fn exec_sync(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        timeout: Duration,
+    ) -> Result<ExecResult, RuntimeError> {
         exec::exec_sync(&self.inner, id, command, timeout).await
     }
 

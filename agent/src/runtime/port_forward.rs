@@ -7,11 +7,15 @@ use std::{
     time::Duration,
 };
 
-use super::{RuntimeError, SandboxId, SandboxState, local::{Inner, blocking}};
+use super::{RuntimeError, SandboxId, SandboxState, entries::blocking, local::Inner};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-pub(super) async fn connect(inner: &Arc<Inner>, id: &SandboxId, port: u16) -> Result<tokio::net::TcpStream, RuntimeError> {
+pub(super) async fn connect(
+    inner: &Arc<Inner>,
+    id: &SandboxId,
+    port: u16,
+) -> Result<tokio::net::TcpStream, RuntimeError> {
     let sandbox = inner.sandbox(id)?;
     let error = |source| RuntimeError::Shim { id: id.clone(), operation: "connect to a port", source };
     let (ready, host_network) = {
@@ -37,6 +41,7 @@ pub(super) async fn connect(inner: &Arc<Inner>, id: &SandboxId, port: u16) -> Re
 }
 
 fn dial(port: u16) -> io::Result<TcpStream> {
-    TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), LIMIT)
-        .or_else(|error| TcpStream::connect_timeout(&SocketAddr::from((Ipv6Addr::LOCALHOST, port)), LIMIT).map_err(|_| error))
+    TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), LIMIT).or_else(|error| {
+        TcpStream::connect_timeout(&SocketAddr::from((Ipv6Addr::LOCALHOST, port)), LIMIT).map_err(|_| error)
+    })
 }

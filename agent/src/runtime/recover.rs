@@ -12,7 +12,8 @@ use tokio::sync::watch;
 
 use super::{
     ContainerId, ContainerState, SandboxId, SandboxState, checkpoint,
-    local::{Container, Inner, Sandbox},
+    entries::{Container, Sandbox},
+    local::Inner,
     sandbox_remove, sandbox_stop,
     shim_client::ShimClient,
 };
@@ -124,7 +125,8 @@ async fn recover_container(
         Some(Phase::Created { .. } | Phase::Creating) => ContainerState::Created,
         None => exit.as_ref().map_or_else(|| checkpoint::lost(checkpoint.created_at), checkpoint::exited),
     };
-    let container = Container { id, sandbox: Arc::clone(sandbox), directory, checkpoint, state: watch::Sender::new(Some(state)) };
+    let container =
+        Container { id, sandbox: Arc::clone(sandbox), directory, checkpoint, state: watch::Sender::new(Some(state)) };
     // What ended between the shim's answer and now was told to nobody.
     if let Some(exit) = exit {
         container.end(Some(&exit));

@@ -3,9 +3,9 @@
 use std::{io, path::Path, sync::Arc};
 
 use super::{
-    ContainerId, RuntimeError, SandboxId,
-    checkpoint,
-    local::{Inner, Sandbox, blocking},
+    ContainerId, RuntimeError, SandboxId, checkpoint,
+    entries::{Sandbox, blocking},
+    local::Inner,
     sandbox_stop,
 };
 use coracle_shim_protocol::layout;

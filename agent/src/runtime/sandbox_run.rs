@@ -19,7 +19,8 @@ use parking_lot::Mutex;
 use super::{
     RuntimeError, SandboxConfig, SandboxId, SandboxState, SandboxStatus,
     checkpoint::{Process, SandboxCheckpoint},
-    local::{Inner, Sandbox, blocking, joined, make_private},
+    entries::{Sandbox, blocking, joined},
+    local::{Inner, make_private},
     sandbox_stop,
     shim_client::ShimClient,
 };
@@ -90,7 +91,10 @@ async fn build(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Runtime
             Ok(Ok(ips)) => ips,
             Ok(Err(error)) => return Err(RuntimeError::Network { id: sandbox.id.clone(), source: Box::new(error) }),
             Err(_) => {
-                return Err(RuntimeError::Timeout { operation: "set up the pod network".to_owned(), limit: NETWORK_LIMIT });
+                return Err(RuntimeError::Timeout {
+                    operation: "set up the pod network".to_owned(),
+                    limit: NETWORK_LIMIT,
+                });
             }
         };
         sandbox.checkpoint.lock().ips = ips;

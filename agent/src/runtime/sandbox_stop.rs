@@ -11,7 +11,8 @@ use nix::{
 use super::{
     RuntimeError, SandboxId, SandboxState,
     checkpoint::{self, Process},
-    local::{Inner, Sandbox, blocking, joined},
+    entries::{Sandbox, blocking, joined},
+    local::Inner,
     oci_spec, sandbox_run,
 };
 
@@ -41,7 +42,11 @@ pub(super) async fn end(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<()
         }
     };
     // No new containers from here on.
-    note(if sandbox.directory.exists() { sandbox.update(|checkpoint| checkpoint.state = SandboxState::NotReady) } else { Ok(()) });
+    note(if sandbox.directory.exists() {
+        sandbox.update(|checkpoint| checkpoint.state = SandboxState::NotReady)
+    } else {
+        Ok(())
+    });
     end_shim(sandbox).await;
     let host_network = sandbox.checkpoint.lock().config.host_network;
     let cgroups_gone = tokio::spawn(remove_cgroups(Arc::clone(inner), Arc::clone(sandbox)));
@@ -50,7 +55,9 @@ pub(super) async fn end(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<()
         note(match tokio::time::timeout(NETWORK_LIMIT, inner.network.teardown(&request)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(RuntimeError::Network { id: sandbox.id.clone(), source: Box::new(error) }),
-            Err(_) => Err(RuntimeError::Timeout { operation: "tear the pod network down".to_owned(), limit: NETWORK_LIMIT }),
+            Err(_) => {
+                Err(RuntimeError::Timeout { operation: "tear the pod network down".to_owned(), limit: NETWORK_LIMIT })
+            }
         });
     }
     note(joined(cgroups_gone.await).and_then(|outcome| outcome));

@@ -192,7 +192,9 @@ impl ShimClient {
     /// As the runtime reports it.
     pub(super) fn error(&self, operation: &'static str, subject: &str, error: CallError) -> RuntimeError {
         match error {
-            CallError::Refused(Failure { kind: FailureKind::Invalid, message }) => RuntimeError::InvalidConfig { message },
+            CallError::Refused(Failure { kind: FailureKind::Invalid, message }) => {
+                RuntimeError::InvalidConfig { message }
+            }
             CallError::Refused(Failure { kind: FailureKind::NotFound, .. }) => {
                 RuntimeError::NotFound { kind: "container", id: subject.to_owned() }
             }

@@ -84,7 +84,11 @@ impl<R> Drop for DrainReader<R> {
 }
 
 impl<R: AsyncRead + Unpin> AsyncRead for DrainReader<R> {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let outcome = ready!(Pin::new(&mut self.reader).poll_read(context, buffer));
         if outcome.is_err() || (buffer.filled().len() == before && buffer.remaining() > 0) {

@@ -2,13 +2,7 @@
 //!
 //! Plain data, no I/O. Names follow `k8s.io/cri-api` `runtime/v1`; what Coracle does not need is left out.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    net::IpAddr,
-    path::PathBuf,
-    time::SystemTime,
-};
+use std::{collections::BTreeMap, fmt, net::IpAddr, path::PathBuf, time::SystemTime};
 
 use serde::{Deserialize, Serialize};
 

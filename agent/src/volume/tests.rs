@@ -57,7 +57,12 @@ fn nested_paths_and_modes_are_kept() {
 #[test]
 fn items_choose_and_name_files() {
     let data = BTreeMap::from([("k".to_owned(), b"v".to_vec()), ("l".to_owned(), b"w".to_vec())]);
-    let item = |key: &str, path: &str, mode| KeyToPath { key: key.to_owned(), path: path.to_owned(), mode };
+    let item = |key: &str, path: &str, mode| KeyToPath {
+        key: key.to_owned(),
+        path: path.to_owned(),
+        mode,
+        ..KeyToPath::default()
+    };
     let all = select_items("config", &data, None, Some(0o600), false).expect("all");
     assert_eq!(all.keys().collect::<Vec<_>>(), ["k", "l"]);
     assert!(all.values().all(|file| file.mode == 0o600));

@@ -29,13 +29,23 @@ async fn command_gives_output_and_exit_code() {
 #[tokio::test]
 async fn command_runs_in_the_container_as_its_user() {
     let Some(node) = node().await else { return };
-    let security = SecurityContext { run_as_user: Some(1000), supplemental_groups: vec![77], ..SecurityContext::default() };
+    let security =
+        SecurityContext { run_as_user: Some(1000), supplemental_groups: vec![77], ..SecurityContext::default() };
     let env = vec![("A".to_owned(), "b c".to_owned())];
     let config = ContainerConfig { security, env, working_dir: Some("/tmp".into()), ..container(&["sleep", "1000"]) };
     let (_, id) = node.run(&config).await;
     let result = node.exec(&id, "id; pwd; echo $A; echo $HOME; hostname; cat /proc/self/cgroup; readlink /proc/1/exe; kill -0 1 && echo same").await;
     let text = String::from_utf8(result.stdout).unwrap();
-    for part in ["uid=1000(web) gid=1000(web)", "77", "2000(extra)", "/tmp\nb c\n/tmp\n", "pod-0", &id.0, "/bin/busybox", "same"] {
+    for part in [
+        "uid=1000(web) gid=1000(web)",
+        "77",
+        "2000(extra)",
+        "/tmp\nb c\n/tmp\n",
+        "pod-0",
+        &id.0,
+        "/bin/busybox",
+        "same",
+    ] {
         assert!(text.contains(part), "{part:?} in {text}");
     }
     node.finish().await;
@@ -79,7 +89,8 @@ async fn endless_output_is_bounded() {
 async fn stdin_reaches_the_command_and_ends_it() {
     let Some(node) = node().await else { return };
     let (_, id) = node.run(&container(&["sleep", "1000"])).await;
-    let mut session = node.runtime().exec(&id, &request(&["sh", "-c", "cat; echo end >&2; exit 4"], false)).await.unwrap();
+    let mut session =
+        node.runtime().exec(&id, &request(&["sh", "-c", "cat; echo end >&2; exit 4"], false)).await.unwrap();
     let data = vec![b'x'; 3 << 20];
     let mut stdin = session.stdin.take().unwrap();
     let sent = data.clone();
@@ -101,7 +112,11 @@ async fn stdin_reaches_the_command_and_ends_it() {
 async fn terminal_has_the_size_it_was_given() {
     let Some(node) = node().await else { return };
     let (_, id) = node.run(&container(&["sleep", "1000"])).await;
-    let mut session = node.runtime().exec(&id, &request(&["sh", "-c", "read x; stty size; test -t 0 && echo tty; exit 6"], true)).await.unwrap();
+    let mut session = node
+        .runtime()
+        .exec(&id, &request(&["sh", "-c", "read x; stty size; test -t 0 && echo tty; exit 6"], true))
+        .await
+        .unwrap();
     session.resize.send((123, 45)).await.unwrap();
     tokio::task::yield_now().await;
     session.stdin.as_mut().unwrap().write_all(b"go\n").await.unwrap();
@@ -126,7 +141,8 @@ async fn dropped_session_kills_the_command() {
 #[tokio::test]
 async fn attached_terminal_talks_both_ways_and_is_logged() {
     let Some(node) = node().await else { return };
-    let config = ContainerConfig { stdin: true, tty: true, ..shell("echo ready; read x; echo got $x; stty size; exit 2") };
+    let config =
+        ContainerConfig { stdin: true, tty: true, ..shell("echo ready; read x; echo got $x; stty size; exit 2") };
     let (_, id) = node.run(&config).await;
     node.logged(&id, "ready").await;
     let mut session = node.runtime().attach(&id, &request(&[], true)).await.unwrap();
@@ -157,7 +173,14 @@ async fn attached_reader_that_stalls_does_not_stall_the_container() {
 async fn port_forward_reaches_the_pods_loopback() {
     let Some(node) = node().await else { return };
     let (sandbox, id) = node.run(&shell("echo hello | nc -l -p 8080; sleep 100")).await;
-    eventually("it listens", || run_command(&format!("nsenter --net={} cat /proc/net/tcp /proc/net/tcp6", node.dir.path().join("run/sandboxes").join(&sandbox.0).join("ns/net").display())).contains(":1F90")).await;
+    eventually("it listens", || {
+        run_command(&format!(
+            "nsenter --net={} cat /proc/net/tcp /proc/net/tcp6",
+            node.dir.path().join("run/sandboxes").join(&sandbox.0).join("ns/net").display()
+        ))
+        .contains(":1F90")
+    })
+    .await;
     let mut stream = node.runtime().port_forward(&sandbox, 8080).await.unwrap();
     let mut text = String::new();
     tokio::time::timeout(LIMIT, stream.read_to_string(&mut text)).await.unwrap().unwrap();

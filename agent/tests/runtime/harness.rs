@@ -106,8 +106,7 @@ pub(crate) async fn node_with(image: ImageConfig) -> Option<Node> {
     let dir = tempfile::Builder::new().prefix("coracle-runtime-").tempdir().unwrap();
     lay_busybox(&dir.path().join("layer"));
     let cgroup = format!("/ct-{}-{}", std::process::id(), NODES.fetch_add(1, Ordering::Relaxed));
-    let mut node =
-        Node { dir, runtime: None, network: Arc::default(), cgroup, image, pods: AtomicU32::new(0) };
+    let mut node = Node { dir, runtime: None, network: Arc::default(), cgroup, image, pods: AtomicU32::new(0) };
     node.start().await;
     Some(node)
 }
@@ -117,7 +116,10 @@ fn lay_busybox(layer: &Path) {
         fs::create_dir_all(layer.join(directory)).unwrap();
     }
     fs::copy("/bin/busybox", layer.join("bin/busybox")).expect("Debian package busybox-static");
-    for applet in ["sh", "cat", "echo", "sleep", "id", "ls", "stty", "head", "yes", "kill", "ps", "env", "pwd", "dd", "mknod", "hostname", "readlink", "touch", "tail", "grep", "ip", "unshare", "wc", "seq", "mount", "true", "setsid", "nc"] {
+    for applet in [
+        "sh", "cat", "echo", "sleep", "id", "ls", "stty", "head", "yes", "kill", "ps", "env", "pwd", "dd", "mknod",
+        "hostname", "readlink", "touch", "tail", "grep", "ip", "unshare", "wc", "seq", "mount", "true", "setsid", "nc",
+    ] {
         std::os::unix::fs::symlink("busybox", layer.join("bin").join(applet)).unwrap();
     }
     fs::write(layer.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\nweb:x:1000:1000:web:/tmp:/bin/sh\n").unwrap();
@@ -276,11 +278,17 @@ impl Node {
     /// Shims (by their log) and processes in this node's cgroups.
     fn processes(&self) -> Vec<i32> {
         let mark = self.dir.path().to_str().unwrap();
-        let all = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let all = fs::read_dir("/proc")
+            .unwrap()
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
         all.filter(|pid| {
             let log = fs::read_link(format!("/proc/{pid}/fd/2")).unwrap_or_default();
             let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-            log.starts_with(mark) || cgroup.lines().any(|line| line.split(':').nth(2).is_some_and(|path| path.starts_with(&format!("{}/", self.cgroup))))
+            log.starts_with(mark)
+                || cgroup.lines().any(|line| {
+                    line.split(':').nth(2).is_some_and(|path| path.starts_with(&format!("{}/", self.cgroup)))
+                })
         })
         .collect()
     }
@@ -335,7 +343,8 @@ pub(crate) fn log_text(path: &Path) -> String {
     text.lines()
         .map(|line| {
             let mut fields = line.splitn(4, ' ');
-            let (Some(time), Some(stream), Some(tag), Some(text)) = (fields.next(), fields.next(), fields.next(), fields.next())
+            let (Some(time), Some(stream), Some(tag), Some(text)) =
+                (fields.next(), fields.next(), fields.next(), fields.next())
             else {
                 panic!("not a CRI log line: {line:?}");
             };
@@ -384,7 +393,8 @@ pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) 
 /// PID of the sandbox's shim: the holder of its log.
 pub(crate) fn shim_pid(node: &Node, sandbox: &SandboxId) -> i32 {
     let log = node.dir.path().join("run/sandboxes").join(&sandbox.0).join("shim.log");
-    let all = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let all =
+        fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     all.into_iter()
         .find(|pid| {
             fs::read_link(format!("/proc/{pid}/fd/2")).is_ok_and(|target| target == log)

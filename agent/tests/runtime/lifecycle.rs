@@ -78,7 +78,8 @@ async fn containers_of_a_pod_share_its_namespaces() {
     let sandbox = node.runtime().run_pod_sandbox(&node.sandbox()).await.unwrap();
     let mut seen = Vec::new();
     for name in ["one", "two"] {
-        let script = "for n in net ipc uts; do readlink /proc/self/ns/$n; done; hostname; readlink /proc/self/ns/pid; sleep 100";
+        let script =
+            "for n in net ipc uts; do readlink /proc/self/ns/$n; done; hostname; readlink /proc/self/ns/pid; sleep 100";
         let config = ContainerConfig { name: name.into(), log_path: format!("{name}/0.log"), ..shell(script) };
         let id = node.runtime().create_container(&sandbox.id, &config).await.unwrap();
         node.runtime().start_container(&id).await.unwrap();
@@ -97,7 +98,8 @@ async fn shared_process_namespace_has_one_reaper() {
     let Some(node) = node().await else { return };
     let config = SandboxConfig { share_process_namespace: true, ..node.sandbox() };
     let sandbox = node.runtime().run_pod_sandbox(&config).await.unwrap();
-    let server = ContainerConfig { name: "server".into(), log_path: "server/0.log".into(), ..container(&["sleep", "1234"]) };
+    let server =
+        ContainerConfig { name: "server".into(), log_path: "server/0.log".into(), ..container(&["sleep", "1234"]) };
     let server = node.runtime().create_container(&sandbox.id, &server).await.unwrap();
     node.runtime().start_container(&server).await.unwrap();
     let viewer = shell("ps -o pid,comm; echo self $$; (sleep 0.2 &); sleep 0.6; ps -o stat,comm");
@@ -134,7 +136,8 @@ async fn removed_container_leaves_its_log_only() {
     node.runtime().remove_container(&id).await.unwrap();
     assert!(node.runtime().list_containers().await.unwrap().is_empty());
     assert_eq!(log_text(&log), "kept\n");
-    let left = std::fs::read_dir(node.dir.path().join("run/sandboxes").join(&sandbox.0).join("containers")).unwrap().count();
+    let left =
+        std::fs::read_dir(node.dir.path().join("run/sandboxes").join(&sandbox.0).join("containers")).unwrap().count();
     assert_eq!(left, 0);
     assert!(node.residue().iter().all(|line| !line.contains("root/containers")), "{:?}", node.residue());
     node.runtime().remove_container(&id).await.expect("idempotent");
@@ -146,7 +149,8 @@ async fn log_goes_on_in_a_new_file_after_rotation() {
     let Some(node) = node().await else { return };
     let (_, id) = node.run(&shell("echo first; cat; echo last")).await;
     node.logged(&id, "last").await;
-    let (_, id) = node.run(&ContainerConfig { stdin: true, stdin_once: true, ..shell("echo first; head -n 1; echo last") }).await;
+    let (_, id) =
+        node.run(&ContainerConfig { stdin: true, stdin_once: true, ..shell("echo first; head -n 1; echo last") }).await;
     node.logged(&id, "first").await;
     let log = node.status(&id).await.log_path;
     let rotated = log.with_extension("1");
@@ -194,9 +198,17 @@ async fn volume_mounted_after_the_sandbox_was_made_is_seen() {
     std::fs::create_dir(&source).unwrap();
     nix::mount::mount(Some("tmpfs"), &source, Some("tmpfs"), nix::mount::MsFlags::empty(), None::<&str>).unwrap();
     std::fs::write(source.join("file"), "late").unwrap();
-    let mounts =
-        vec![Mount { container_path: "/v".into(), host_path: source.clone(), readonly: true, propagation: MountPropagation::Private }];
-    let id = node.runtime().create_container(&sandbox.id, &ContainerConfig { mounts, ..shell("cat /v/file") }).await.unwrap();
+    let mounts = vec![Mount {
+        container_path: "/v".into(),
+        host_path: source.clone(),
+        readonly: true,
+        propagation: MountPropagation::Private,
+    }];
+    let id = node
+        .runtime()
+        .create_container(&sandbox.id, &ContainerConfig { mounts, ..shell("cat /v/file") })
+        .await
+        .unwrap();
     node.runtime().start_container(&id).await.unwrap();
     node.exited(&id).await;
     assert_eq!(node.log(&id).await, "late\n");
@@ -219,7 +231,11 @@ async fn limits_reach_the_cgroup() {
     let path = format!("{}/poduid-0/{id}", node.cgroup);
     let stats = node.runtime().container_stats(&id).await.unwrap();
     assert!(stats.cpu_usage_nanos > 0 && stats.memory_working_set_bytes > 0, "{stats:?}");
-    let find = |file: &str| run_command(&format!("cat /sys/fs/cgroup{{,/*}}{path}/{file} 2>/dev/null || cat /sys/fs/cgroup/*{path}/{file}")).trim().to_owned();
+    let find = |file: &str| {
+        run_command(&format!("cat /sys/fs/cgroup{{,/*}}{path}/{file} 2>/dev/null || cat /sys/fs/cgroup/*{path}/{file}"))
+            .trim()
+            .to_owned()
+    };
     if std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
         assert_eq!(find("memory.max"), (64 << 20).to_string());
     } else {

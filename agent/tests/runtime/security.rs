@@ -17,7 +17,18 @@ async fn default_container_is_confined() {
         mknod /tmp/disk b 254 0; cat /tmp/disk > /dev/null || echo no-device; echo forked $(echo yes)";
     let (code, log) = node.output(&shell(script)).await;
     assert_eq!(code, 0, "{log}");
-    for part in ["CapBnd:\t00000000a80425fb", "CapEff:\t00000000a80425fb", "Seccomp:\t2", "NoNewPrivs:\t0", "no-mount", "no-unshare", "no-sys", "\n0\n0\n", "no-device", "forked yes"] {
+    for part in [
+        "CapBnd:\t00000000a80425fb",
+        "CapEff:\t00000000a80425fb",
+        "Seccomp:\t2",
+        "NoNewPrivs:\t0",
+        "no-mount",
+        "no-unshare",
+        "no-sys",
+        "\n0\n0\n",
+        "no-device",
+        "forked yes",
+    ] {
         assert!(log.contains(part), "{part:?} in {log}");
     }
     node.finish().await;
@@ -29,7 +40,12 @@ async fn exec_is_as_confined_as_the_container() {
     let security = [
         SecurityContext::default(),
         SecurityContext { run_as_user: Some(1000), ..SecurityContext::default() },
-        SecurityContext { run_as_user: Some(1000), allow_privilege_escalation: Some(false), cap_drop: vec!["ALL".into()], ..SecurityContext::default() },
+        SecurityContext {
+            run_as_user: Some(1000),
+            allow_privilege_escalation: Some(false),
+            cap_drop: vec!["ALL".into()],
+            ..SecurityContext::default()
+        },
     ];
     for security in security {
         let command = "grep -E '^(Cap|NoNewPrivs|Seccomp:|Uid|Gid|Groups)' /proc/self/status";
@@ -54,7 +70,8 @@ async fn no_new_privileges_and_dropped_capabilities_hold() {
         readonly_rootfs: true,
         ..SecurityContext::default()
     };
-    let (_, log) = node.output(&with(security, "grep -E 'CapBnd|NoNewPrivs' /proc/self/status; touch /x || echo read-only")).await;
+    let (_, log) =
+        node.output(&with(security, "grep -E 'CapBnd|NoNewPrivs' /proc/self/status; touch /x || echo read-only")).await;
     for part in ["CapBnd:\t0000000000000400", "NoNewPrivs:\t1", "read-only"] {
         assert!(log.contains(part), "{part:?} in {log}");
     }
@@ -90,7 +107,9 @@ async fn working_dir_cannot_be_a_descriptor() {
     std::os::unix::fs::symlink("/proc/self/fd", node.layer().join("link")).unwrap();
     let sandbox = node.runtime().run_pod_sandbox(&node.sandbox()).await.unwrap();
     for number in 3..12 {
-        for directory in [format!("/proc/self/fd/{number}"), format!("/link/{number}"), format!("/link/{number}/../../..")] {
+        for directory in
+            [format!("/proc/self/fd/{number}"), format!("/link/{number}"), format!("/link/{number}/../../..")]
+        {
             let config = ContainerConfig { working_dir: Some(directory.clone()), ..shell("pwd; ls") };
             let outcome = node.runtime().create_container(&sandbox.id, &config).await;
             assert!(outcome.is_err(), "{directory}");
@@ -107,7 +126,8 @@ async fn supervisors_program_cannot_be_written() {
     let config = SandboxConfig { host_pid: true, ..node.sandbox() };
     let sandbox = node.runtime().run_pod_sandbox(&config).await.unwrap();
     let shim = shim_pid(&node, &sandbox.id);
-    let script = format!("echo evil > /proc/{shim}/exe; dd if=/bin/busybox of=/proc/{shim}/exe conv=notrunc; echo tried");
+    let script =
+        format!("echo evil > /proc/{shim}/exe; dd if=/bin/busybox of=/proc/{shim}/exe conv=notrunc; echo tried");
     let id = node.runtime().create_container(&sandbox.id, &with(security, &script)).await.unwrap();
     node.runtime().start_container(&id).await.unwrap();
     node.exited(&id).await;
@@ -132,7 +152,8 @@ async fn user_may_open_its_streams_by_name() {
     let Some(node) = node().await else { return };
     for tty in [false, true] {
         let security = SecurityContext { run_as_user: Some(1000), ..SecurityContext::default() };
-        let config = ContainerConfig { tty, ..with(security, "echo by-name > /dev/stdout; echo by-name > /dev/stderr") };
+        let config =
+            ContainerConfig { tty, ..with(security, "echo by-name > /dev/stdout; echo by-name > /dev/stderr") };
         let (code, log) = node.output(&config).await;
         assert_eq!((code, log.matches("by-name").count()), (0, 2), "{log}");
     }

@@ -9,20 +9,20 @@ pub mod coordination;
 pub mod core;
 pub mod discovery;
 pub(crate) mod encode;
-pub mod kinds;
 pub mod fill;
+pub mod kinds;
 pub mod lifecycle;
-pub(crate) mod object_meta;
-pub(crate) mod resource;
-pub(crate) mod service_addresses;
-pub(crate) mod store;
 pub mod networking;
 pub mod node;
+pub(crate) mod object_meta;
 pub mod podspec;
 pub mod policy;
 pub mod rbac;
+pub(crate) mod resource;
 pub mod scheduling;
+pub(crate) mod service_addresses;
 pub mod storage;
+pub(crate) mod store;
 pub mod strategy;
 
 #[cfg(test)]

@@ -56,7 +56,10 @@ pub fn send_bytes(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedF
 ///
 /// # Errors
 /// `WouldBlock` when there is none and the socket is non-blocking; `InvalidData` when it is not a `T` or was cut off.
-pub fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+pub fn receive<T: DeserializeOwned>(
+    socket: BorrowedFd<'_>,
+    buffer: &mut Vec<u8>,
+) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     // Asked first: a buffer for the longest message would be most of a shim's memory.
     let waiting = recv(socket.as_raw_fd(), &mut [], MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC)?;
     if waiting > MAX_MESSAGE_BYTES {
@@ -67,8 +70,7 @@ pub fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>
     let mut descriptors = Vec::new();
     let (length, truncated) = {
         let mut slices = [IoSliceMut::new(buffer)];
-        let message =
-            recvmsg::<()>(socket.as_raw_fd(), &mut slices, Some(&mut control), MsgFlags::MSG_CMSG_CLOEXEC)?;
+        let message = recvmsg::<()>(socket.as_raw_fd(), &mut slices, Some(&mut control), MsgFlags::MSG_CMSG_CLOEXEC)?;
         for item in message.cmsgs()? {
             if let ControlMessageOwned::ScmRights(raw) = item {
                 descriptors.extend(raw.into_iter().map(own));

@@ -35,7 +35,13 @@ struct Plan {
     terminal: Option<terminal::Terminal>,
 }
 
-pub(super) fn exec(sandbox_dir: &Path, container: &str, pid: i32, args: Vec<String>, tty: bool) -> anyhow::Result<Made> {
+pub(super) fn exec(
+    sandbox_dir: &Path,
+    container: &str,
+    pid: i32,
+    args: Vec<String>,
+    tty: bool,
+) -> anyhow::Result<Made> {
     let config = sandbox_dir.join(layout::CONTAINERS).join(container).join("config.json");
     let spec: Spec = serde_json::from_slice(&fs::read(config).context("read config.json")?)?;
     let process = spec.process().as_ref().context("spec without process")?;
@@ -63,7 +69,9 @@ fn cgroups_of(pid: i32) -> anyhow::Result<Vec<fs::File>> {
     let mut files = Vec::new();
     for (mount, path) in crate::shim::cgroup::locate(&own, &fs::read_to_string("/proc/self/mountinfo")?) {
         let procs = mount.join(path.trim_start_matches('/')).join("cgroup.procs");
-        files.push(fs::OpenOptions::new().write(true).open(&procs).with_context(|| format!("open {}", procs.display()))?);
+        files.push(
+            fs::OpenOptions::new().write(true).open(&procs).with_context(|| format!("open {}", procs.display()))?,
+        );
     }
     Ok(files)
 }
@@ -91,7 +99,8 @@ fn enter(pid: i32) -> anyhow::Result<()> {
 
 /// Clones the process as a sibling (the shim's child) and waits until it has executed its program.
 fn spawn(plan: &mut Plan) -> anyhow::Result<i32> {
-    let (mut failures, report) = pipe2(OFlag::O_CLOEXEC).map(|(read, write)| (fs::File::from(read), fs::File::from(write)))?;
+    let (mut failures, report) =
+        pipe2(OFlag::O_CLOEXEC).map(|(read, write)| (fs::File::from(read), fs::File::from(write)))?;
     let pid = clone_sibling()?;
     if pid == 0 {
         drop(failures);
@@ -133,7 +142,9 @@ fn become_process(plan: &mut Plan) -> anyhow::Result<Infallible> {
     let process = plan.spec.process().as_ref().context("spec without process")?;
     let seccomp = plan.spec.linux().as_ref().and_then(|linux| linux.seccomp().as_ref());
     let confine = || match seccomp {
-        Some(profile) => libcontainer::seccomp::initialize_seccomp(profile).map(drop).context("load the seccomp filter"),
+        Some(profile) => {
+            libcontainer::seccomp::initialize_seccomp(profile).map(drop).context("load the seccomp filter")
+        }
         None => Ok(()),
     };
     let no_new_privileges = process.no_new_privileges().unwrap_or(false);

@@ -34,9 +34,11 @@ impl Executor for ShimExecutor {
     }
 
     fn validate(&self, spec: &Spec) -> Result<(), ExecutorValidationError> {
-        let (args, env) =
-            command(spec).ok_or_else(|| ExecutorValidationError::ArgValidationError("no command specified".to_owned()))?;
-        find_program(&args[0], &env).map(drop).map_err(|error| ExecutorValidationError::ArgValidationError(error.to_string()))
+        let (args, env) = command(spec)
+            .ok_or_else(|| ExecutorValidationError::ArgValidationError("no command specified".to_owned()))?;
+        find_program(&args[0], &env)
+            .map(drop)
+            .map_err(|error| ExecutorValidationError::ArgValidationError(error.to_string()))
     }
 }
 

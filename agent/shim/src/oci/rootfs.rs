@@ -51,7 +51,11 @@ pub(super) fn mount_overlay(create: &CreateSpec, target: &Path) -> anyhow::Resul
         return Err(Invalid("image has no layers".to_owned()).into());
     }
     for directory in [&create.upper, &create.work, &target.to_path_buf()] {
-        fs::DirBuilder::new().recursive(true).mode(0o755).create(directory).with_context(|| format!("make {}", directory.display()))?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(directory)
+            .with_context(|| format!("make {}", directory.display()))?;
     }
     // mount(2) takes one page of options: paths by descriptor are short, and free of colons and commas.
     let by_descriptor = |path: &Path| -> anyhow::Result<OwnedFd> {
@@ -91,7 +95,8 @@ pub(super) fn inspect(rootfs: &Path) -> anyhow::Result<()> {
 /// Refuses volumes where they would stand in for what the runtime itself makes.
 pub(super) fn inspect_destination(destination: &str) -> Result<(), Invalid> {
     let path = Path::new(destination);
-    let clean = path.is_absolute() && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    let clean =
+        path.is_absolute() && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
     let parts: Vec<_> = path.components().skip(1).collect();
     let first = parts.first().map(|part| part.as_os_str().to_string_lossy().into_owned()).unwrap_or_default();
     let taken = match (first.as_str(), parts.len()) {
@@ -128,9 +133,7 @@ pub(super) fn fetch_volumes(volumes: &[VolumeMount], directory: &Path, host: Bor
     }
     let own = fs::File::open("/proc/self/ns/mnt")?;
     setns(host, CloneFlags::CLONE_NEWNS).context("enter the node's mount namespace")?;
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_RECURSIVE;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     let trees = volumes
         .iter()
         .map(|volume| {
@@ -175,9 +178,20 @@ mod tests {
     #[test]
     fn volume_may_not_replace_what_the_runtime_makes() {
         let table = [
-            ("/data", true), ("/sys/fs/bpf", true), ("/dev/kvm", true), ("/processor", true),
-            ("/", false), ("/proc", false), ("/proc/self/attr", false), ("/dev", false), ("/dev/", false), ("/sys", false),
-            ("data", false), ("/data/../proc", false), ("", false), ("//proc", false),
+            ("/data", true),
+            ("/sys/fs/bpf", true),
+            ("/dev/kvm", true),
+            ("/processor", true),
+            ("/", false),
+            ("/proc", false),
+            ("/proc/self/attr", false),
+            ("/dev", false),
+            ("/dev/", false),
+            ("/sys", false),
+            ("data", false),
+            ("/data/../proc", false),
+            ("", false),
+            ("//proc", false),
         ];
         for (destination, allowed) in table {
             assert_eq!(inspect_destination(destination).is_ok(), allowed, "{destination:?}");
@@ -186,7 +200,15 @@ mod tests {
 
     #[test]
     fn working_dir_may_not_be_a_descriptor() {
-        let table = [("/srv", true), ("/", true), ("/proc/self/fd/7", false), ("//proc/self/fd/7", false), ("/srv/../proc", false), ("srv", false), ("", false)];
+        let table = [
+            ("/srv", true),
+            ("/", true),
+            ("/proc/self/fd/7", false),
+            ("//proc/self/fd/7", false),
+            ("/srv/../proc", false),
+            ("srv", false),
+            ("", false),
+        ];
         for (path, allowed) in table {
             assert_eq!(inspect_working_dir(path).is_ok(), allowed, "{path:?}");
         }

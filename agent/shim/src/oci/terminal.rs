@@ -49,8 +49,7 @@ impl ConsoleSocket {
         let mut byte = [0; 64];
         let mut control = cmsg_space!([RawFd; 1]);
         let mut slices = [IoSliceMut::new(&mut byte)];
-        let message =
-            recvmsg::<()>(stream.as_raw_fd(), &mut slices, Some(&mut control), MsgFlags::MSG_CMSG_CLOEXEC)?;
+        let message = recvmsg::<()>(stream.as_raw_fd(), &mut slices, Some(&mut control), MsgFlags::MSG_CMSG_CLOEXEC)?;
         for item in message.cmsgs()? {
             if let ControlMessageOwned::ScmRights(raw) = item
                 && let Some(&raw) = raw.first()

@@ -54,7 +54,12 @@ fn passwd_entries(text: &str) -> impl Iterator<Item = Passwd<'_>> {
     text.lines().filter_map(|line| {
         let fields: Vec<&str> = line.trim().split(':').collect();
         let &[name, _, uid, gid, ..] = fields.as_slice() else { return None };
-        Some(Passwd { name, uid: uid.parse().ok()?, gid: gid.parse().ok()?, home: fields.get(5).copied().unwrap_or("") })
+        Some(Passwd {
+            name,
+            uid: uid.parse().ok()?,
+            gid: gid.parse().ok()?,
+            home: fields.get(5).copied().unwrap_or(""),
+        })
     })
 }
 
@@ -94,9 +99,9 @@ fn plan(request: &UserRequest, passwd: &str, group: &str) -> Result<User, Invali
         None => match number(user_text, "user")? {
             Some(uid) => (uid, passwd_entries(passwd).find(|entry| entry.uid == uid)),
             None => {
-                let entry = passwd_entries(passwd)
-                    .find(|entry| entry.name == user_text)
-                    .ok_or_else(|| Invalid(format!("unable to find user {user_text}: no matching entries in passwd file")))?;
+                let entry = passwd_entries(passwd).find(|entry| entry.name == user_text).ok_or_else(|| {
+                    Invalid(format!("unable to find user {user_text}: no matching entries in passwd file"))
+                })?;
                 (number(&entry.uid.to_string(), "user")?.unwrap_or(MAX_ID), Some(entry))
             }
         },
@@ -157,7 +162,18 @@ mod tests {
 
     #[test]
     fn unresolvable_user_is_refused() {
-        for user in ["4294967296", "-1", "+1", "2147483648", "nobody-here", "web:nogroup", "bad", "huge", "101:-1", "99999999999999999999"] {
+        for user in [
+            "4294967296",
+            "-1",
+            "+1",
+            "2147483648",
+            "nobody-here",
+            "web:nogroup",
+            "bad",
+            "huge",
+            "101:-1",
+            "99999999999999999999",
+        ] {
             // "+1" is a number to parse() and a name to nobody.
             let outcome = plan(&image(user), PASSWD, GROUP);
             assert!(user == "+1" || outcome.is_err(), "{user:?} became {outcome:?}");
@@ -174,7 +190,8 @@ mod tests {
 
     #[test]
     fn pod_settings_override_the_image() {
-        let request = UserRequest { uid: Some(1000), gid: Some(3000), supplemental_groups: vec![2000, 3000], ..image("web:ssl") };
+        let request =
+            UserRequest { uid: Some(1000), gid: Some(3000), supplemental_groups: vec![2000, 3000], ..image("web:ssl") };
         let expected = User { uid: 1000, gid: 3000, groups: vec![3000, 2000], home: "/".to_owned() };
         assert_eq!(plan(&request, PASSWD, GROUP).unwrap(), expected);
     }

@@ -61,7 +61,11 @@ fn directories(path: &str) -> Vec<PathBuf> {
     if relative.is_empty() {
         return Vec::new();
     }
-    mounts(&mountinfo).into_iter().map(|(point, _)| point.join(relative)).filter(|directory| directory.is_dir()).collect()
+    mounts(&mountinfo)
+        .into_iter()
+        .map(|(point, _)| point.join(relative))
+        .filter(|directory| directory.is_dir())
+        .collect()
 }
 
 /// How many processes the kernel has killed there for want of memory.

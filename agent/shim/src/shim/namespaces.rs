@@ -84,12 +84,15 @@ fn own_mounts(sandbox_dir: &Path) -> io::Result<()> {
 /// `/proc/sys/net` and the IPC sysctls show the writer's own namespaces.
 fn set_sysctl(name: &str, value: &str) -> Result<(), Failure> {
     let clean = !name.is_empty()
-        && name.split(['.', '/']).all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b)));
+        && name
+            .split(['.', '/'])
+            .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b)));
     if !clean {
         return Err(failure(FailureKind::Invalid, format!("sysctl {name:?} is not a name")));
     }
     let path = Path::new("/proc/sys").join(name.replace('.', "/"));
-    fs::write(&path, value).map_err(|error| failure(FailureKind::Invalid, format!("set sysctl {name}={value}: {error}")))
+    fs::write(&path, value)
+        .map_err(|error| failure(FailureKind::Invalid, format!("set sysctl {name}={value}: {error}")))
 }
 
 #[allow(unsafe_code, reason = "ioctl")]

@@ -1,4 +1,4 @@
-//! What the agent may ask, one method a request; and what comes of the helpers started for it.
+//! What the agent may ask, one method a request. What needs a helper is answered in [`super::outcomes`].
 
 use std::{
     fs, io,
@@ -11,9 +11,7 @@ use std::{
 };
 
 use coracle_shim_protocol as protocol;
-use coracle_shim_protocol::{
-    Call, Create, Exec, Failure, FailureKind, HelperReply, HelperRequest, Message, Reply, Request, layout,
-};
+use coracle_shim_protocol::{Call, Create, Exec, Failure, FailureKind, HelperRequest, Message, Reply, Request, layout};
 use nix::{
     fcntl::OFlag,
     sys::signal::{Signal, kill},
@@ -23,11 +21,12 @@ use nix::{
 use super::{
     cgroup,
     container::{self, Container, State},
-    failure,
+    descendants, failure,
     helper::Helper,
     log::Log,
     now,
-    server::{ExecProcess, Server, Shutdown},
+    outcomes::Purpose,
+    server::{Server, Shutdown},
     streams::{Attached, Sink, Streams},
 };
 
@@ -36,14 +35,6 @@ const SHUTDOWN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Longest helper deadline.
 const MAX_HELPER_MS: u64 = 10 * 60 * 1000;
-
-/// Why a helper runs.
-pub(super) enum Purpose {
-    Create { connection: u64, call: u64, container: u64, tty: bool, stdin: bool, stdin_once: bool },
-    Exec { connection: u64, call: u64, container: u64 },
-    /// It has answered.
-    Done,
-}
 
 type Outcome = Result<Reply, Failure>;
 
@@ -81,7 +72,7 @@ impl Server {
         self.reply(connection, id, outcome, None);
     }
 
-    fn reply(&mut self, connection: u64, id: u64, result: Outcome, descriptor: Option<OwnedFd>) {
+    pub(super) fn reply(&mut self, connection: u64, id: u64, result: Outcome, descriptor: Option<OwnedFd>) {
         self.send(connection, &Message::Reply { id, result }, descriptor);
     }
 
@@ -163,90 +154,6 @@ impl Server {
         Ok(([stdin, Stdio::from(out_write), Stdio::from(err_write)], streams))
     }
 
-    /// A helper has answered or ended.
-    pub(super) fn helper_ready(&mut self, index: usize) {
-        if matches!(self.helpers[index].purpose, Purpose::Done) {
-            return;
-        }
-        let (reply, terminal) = match self.helpers[index].reply() {
-            Ok(answer) => answer,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && !self.helpers[index].reaped => return,
-            Err(_) => {
-                let ended = failure(FailureKind::Oci, "the helper ended without an answer (see the container's log)");
-                (HelperReply::Failed(ended), None)
-            }
-        };
-        let outcome = match reply {
-            HelperReply::Made { pid } => Ok((pid, terminal)),
-            HelperReply::Failed(error) => Err(error),
-        };
-        self.helper_done(index, outcome);
-    }
-
-    /// A helper's time is up.
-    pub(super) fn helper_late(&mut self, index: usize) {
-        if matches!(self.helpers[index].purpose, Purpose::Done) {
-            return;
-        }
-        self.helpers[index].kill();
-        self.helper_done(index, Err(failure(FailureKind::Timeout, "the helper took too long")));
-    }
-
-    fn helper_done(&mut self, index: usize, outcome: Result<(i32, Option<OwnedFd>), Failure>) {
-        match std::mem::replace(&mut self.helpers[index].purpose, Purpose::Done) {
-            Purpose::Create { connection, call, container, tty, stdin, stdin_once } => {
-                let outcome = outcome.and_then(|(pid, terminal)| {
-                    self.created(container, pid, tty.then_some(terminal).flatten(), stdin, stdin_once)
-                });
-                if outcome.is_err()
-                    && let Some(failed) = self.containers.remove(&container)
-                {
-                    failed.purge(&self.oci);
-                }
-                let pid = outcome.as_ref().ok().copied();
-                self.reply(connection, call, outcome.map(|pid| Reply::Created { pid }), None);
-                pid.into_iter().for_each(|pid| self.claim_stray(pid));
-            }
-            Purpose::Exec { connection, call, container } => match outcome {
-                Ok((pid, terminal)) => {
-                    let exec = self.number();
-                    self.execs.insert(exec, ExecProcess { pid, container, connection });
-                    let wanted = self.connections.contains_key(&connection);
-                    self.reply(connection, call, Ok(Reply::Executing { exec, pid }), terminal);
-                    if !wanted {
-                        self.kill_exec(exec);
-                    }
-                    self.claim_stray(pid);
-                }
-                Err(error) => self.reply(connection, call, Err(error), None),
-            },
-            Purpose::Done => {}
-        }
-    }
-
-    fn created(
-        &mut self,
-        number: u64,
-        pid: i32,
-        terminal: Option<OwnedFd>,
-        stdin: bool,
-        stdin_once: bool,
-    ) -> Result<i32, Failure> {
-        let Some(container) = self.containers.get_mut(&number) else {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-            return Err(failure(FailureKind::NotFound, "container was deleted while it was made"));
-        };
-        // First: from here on it is killed if anything below fails.
-        container.state = State::Created { pid };
-        if let Some(master) = terminal {
-            let feed = stdin.then(|| master.try_clone()).transpose();
-            container.streams = feed
-                .and_then(|feed| Streams::new(feed, stdin_once, [Some(master), None]))
-                .map_err(|error| failure(FailureKind::Oci, format!("take the terminal: {error}")))?;
-        }
-        Ok(pid)
-    }
-
     fn start_container(&mut self, id: &str) -> Outcome {
         let oci = self.oci.clone();
         let container = self.get(id)?;
@@ -260,8 +167,8 @@ impl Server {
     }
 
     fn signal(&mut self, id: &str, signal: i32, all: bool) -> Outcome {
-        let signal = Signal::try_from(signal)
-            .map_err(|_| failure(FailureKind::Invalid, format!("{signal} is not a signal")))?;
+        let signal =
+            Signal::try_from(signal).map_err(|_| failure(FailureKind::Invalid, format!("{signal} is not a signal")))?;
         self.get(id)?.signal(signal, all).map_err(|error| failure(FailureKind::Oci, format!("signal: {error}")))?;
         Ok(Reply::Done)
     }
@@ -291,7 +198,8 @@ impl Server {
         let stdio = if exec.tty {
             [Stdio::null(), Stdio::null(), Stdio::null()]
         } else {
-            let (Some(stderr), Some(stdout), Some(stdin)) = (descriptors.pop(), descriptors.pop(), descriptors.pop()) else {
+            let (Some(stderr), Some(stdout), Some(stdin)) = (descriptors.pop(), descriptors.pop(), descriptors.pop())
+            else {
                 return Err(failure(FailureKind::Invalid, "exec without streams"));
             };
             [Stdio::from(stdin), Stdio::from(stdout), Stdio::from(stderr)]
@@ -322,7 +230,7 @@ impl Server {
         };
         // Only the container's own processes: the PID of an ended command may be somebody else's by now.
         let Some(container) = self.containers.get(&container) else { return };
-        kill_tree(pid, ended, &cgroup::processes_of(&container.cgroup));
+        descendants::kill(pid, ended, &cgroup::processes_of(&container.cgroup));
     }
 
     fn attach(&mut self, id: &str, wanted: [bool; 3], descriptors: Vec<OwnedFd>) -> Outcome {
@@ -392,37 +300,4 @@ impl Server {
         self.reply(connection, call, Ok(Reply::Done), None);
         true
     }
-}
-
-/// Descendants are found by parent and by session among the container's processes.
-fn kill_tree(root: i32, root_ended: bool, members: &[i32]) {
-    let mut doomed = std::collections::BTreeSet::new();
-    if !root_ended {
-        doomed.insert(root);
-    }
-    let relations: Vec<_> =
-        members.iter().filter_map(|pid| parent_and_session(*pid).map(|(parent, session)| (*pid, parent, session))).collect();
-    loop {
-        let before = doomed.len();
-        for (pid, parent, session) in &relations {
-            if doomed.contains(parent) || *session == root {
-                doomed.insert(*pid);
-            }
-        }
-        if doomed.len() == before {
-            break;
-        }
-    }
-    for pid in &doomed {
-        let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
-    }
-}
-
-fn parent_and_session(pid: i32) -> Option<(i32, i32)> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may contain anything; the fields after it are numbers.
-    let mut fields = text[text.rfind(')')? + 1..].split_whitespace();
-    let parent = fields.nth(1)?.parse().ok()?;
-    let session = fields.nth(1)?.parse().ok()?;
-    Some((parent, session))
 }

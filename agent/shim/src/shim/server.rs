@@ -27,7 +27,7 @@ use nix::{
 };
 
 use super::{
-    connection::Connection, container::Container, failure, helper::Helper, namespaces, now, reaper, requests::Purpose,
+    connection::Connection, container::Container, failure, helper::Helper, namespaces, now, outcomes::Purpose, reaper,
     streams,
 };
 
@@ -95,7 +95,8 @@ impl Server {
             .map_err(|error| broken("watch children", error.into()))?;
         let host_mounts = namespaces::set_up(&init)?;
         // The helper inherits it.
-        fcntl(&host_mounts, FcntlArg::F_SETFD(FdFlag::empty())).map_err(|error| broken("keep a descriptor", error.into()))?;
+        fcntl(&host_mounts, FcntlArg::F_SETFD(FdFlag::empty()))
+            .map_err(|error| broken("keep a descriptor", error.into()))?;
         let directory = init.sandbox_dir;
         let oci = directory.join(layout::OCI);
         fs::create_dir_all(&oci).map_err(|error| broken("make the state directory", error))?;
@@ -192,8 +193,10 @@ impl Server {
 
     fn wait(&self, timeout: PollTimeout) -> Result<Vec<(Token, PollFlags)>, Errno> {
         let mut tokens = vec![Token::Signals, Token::Listener];
-        let mut set =
-            vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN), PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
+        let mut set = vec![
+            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
+        ];
         for (number, connection) in &self.connections {
             let out = if connection.behind() { PollFlags::POLLOUT } else { PollFlags::empty() };
             tokens.push(Token::Connection(*number));
@@ -364,12 +367,8 @@ impl Server {
 
 fn listen_in(directory: &std::path::Path) -> io::Result<OwnedFd> {
     let handle = fs::File::open(directory)?;
-    let listener = socket(
-        AddressFamily::Unix,
-        SockType::SeqPacket,
-        SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
-        None,
-    )?;
+    let listener =
+        socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK, None)?;
     // A socket's path is limited to 108 bytes; the detour by descriptor keeps it short.
     let short = format!("/proc/self/fd/{}/{}", handle.as_raw_fd(), layout::SOCKET);
     let before = umask(Mode::from_bits_truncate(0o177));

@@ -101,11 +101,8 @@ impl Streams {
         let stdin = full.map(|stdin| (stdin.fd.as_fd(), true, Port::Stdin));
         let may_read = full.is_none();
         let attached = self.attached.iter().enumerate().flat_map(move |(number, attached)| {
-            let input = attached
-                .input
-                .as_ref()
-                .filter(|_| may_read)
-                .map(|fd| (fd.as_fd(), false, Port::AttachedInput(number)));
+            let input =
+                attached.input.as_ref().filter(|_| may_read).map(|fd| (fd.as_fd(), false, Port::AttachedInput(number)));
             let behind = [Stream::Stdout, Stream::Stderr].into_iter().filter_map(move |stream| {
                 let sink = attached.outputs[stream as usize].as_ref().filter(|sink| !sink.backlog.is_empty())?;
                 Some((sink.fd.as_fd(), true, Port::AttachedOutput(number, stream)))
@@ -122,7 +119,8 @@ impl Streams {
             Port::Stdin => self.flush_stdin(),
             Port::AttachedInput(number) => self.pump_input(number, scratch),
             Port::AttachedOutput(number, stream) => {
-                if let Some(slot) = self.attached.get_mut(number).map(|attached| &mut attached.outputs[stream as usize]) {
+                if let Some(slot) = self.attached.get_mut(number).map(|attached| &mut attached.outputs[stream as usize])
+                {
                     let alive = slot.as_mut().is_some_and(|sink| sink.push(&[]));
                     if !alive {
                         *slot = None;

@@ -80,7 +80,9 @@ fn resolve(profile: &Value, caps: &[String]) -> Value {
         let names = rule.get("names").cloned().unwrap_or_else(|| json!([rule["name"]]));
         let mut clean = json!({ "names": names, "action": rule["action"] });
         for name in ["errnoRet", "args"] {
-            if let Some(value) = rule.get(name).filter(|value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty())) {
+            if let Some(value) =
+                rule.get(name).filter(|value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty()))
+            {
                 clean[name] = value.clone();
             }
         }

@@ -139,7 +139,9 @@ fn default_profile_depends_on_capabilities() {
         let caps: Vec<String> = caps.iter().map(|cap| (*cap).to_owned()).collect();
         let profile = seccomp::runtime_default(&caps);
         profile["syscalls"].as_array().unwrap().iter().any(|rule| {
-            rule["action"] == "SCMP_ACT_ALLOW" && rule["args"].is_null() && rule["names"].as_array().unwrap().contains(&json!(name))
+            rule["action"] == "SCMP_ACT_ALLOW"
+                && rule["args"].is_null()
+                && rule["names"].as_array().unwrap().contains(&json!(name))
         })
     };
     for (caps, name, expected) in [

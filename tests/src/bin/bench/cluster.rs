@@ -70,9 +70,20 @@ impl Bench {
 
     fn node_args(&self) -> Vec<String> {
         let (data, run, cgroup) = (self.path("data"), self.path("run"), self.site.cgroup("n1"));
-        ["--data-dir", &data, "--run-dir", &run, "--cgroup-root", &cgroup, "--node-name", "n1", "--node-ip", "198.18.0.1"]
-            .map(str::to_owned)
-            .to_vec()
+        [
+            "--data-dir",
+            &data,
+            "--run-dir",
+            &run,
+            "--cgroup-root",
+            &cgroup,
+            "--node-name",
+            "n1",
+            "--node-ip",
+            "198.18.0.1",
+        ]
+        .map(str::to_owned)
+        .to_vec()
     }
 
     fn start(&mut self) -> u64 {

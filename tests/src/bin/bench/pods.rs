@@ -57,8 +57,7 @@ impl PodWatch {
         let mut connection = target.connect().await?;
         let list = connection.json(Method::GET, &format!("{PODS}?labelSelector=app%3Dbench"), None).await?;
         let revision = list["metadata"]["resourceVersion"].as_str().context("the list has a resourceVersion")?;
-        let path =
-            format!("{PODS}?watch=1&labelSelector=app%3Dbench&resourceVersion={revision}&timeoutSeconds=3600");
+        let path = format!("{PODS}?watch=1&labelSelector=app%3Dbench&resourceVersion={revision}&timeoutSeconds=3600");
         let response = connection.send(Method::GET, &path, None).await?;
         let (sender, events) = mpsc::unbounded_channel();
         drop(tokio::spawn(async move {

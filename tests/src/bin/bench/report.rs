@@ -37,7 +37,8 @@ pub(crate) fn print_table(rows: &[Row]) {
     for row in rows {
         let met = if row.at_most { row.measured <= row.goal } else { row.measured >= row.goal };
         let sign = if row.at_most { "<=" } else { ">=" };
-        let (measured, goal) = (format!("{:.1} {}", row.measured, row.unit), format!("{sign} {} {}", row.goal, row.unit));
+        let (measured, goal) =
+            (format!("{:.1} {}", row.measured, row.unit), format!("{sign} {} {}", row.goal, row.unit));
         println!("{:<58} {measured:>12} {goal:>14}  {}", row.what, if met { "met" } else { "MISSED" });
     }
 }

@@ -21,7 +21,8 @@ pub(crate) async fn latency(kubeconfig: &str) -> anyhow::Result<Value> {
     let target = Target::load(kubeconfig)?;
     let mut connection = target.connect().await?;
     let nodes = connection.json(Method::GET, "/api/v1/nodes", None).await?;
-    let address = nodes.pointer("/items/0/status/addresses/0/address").and_then(Value::as_str).context("a node address")?;
+    let address =
+        nodes.pointer("/items/0/status/addresses/0/address").and_then(Value::as_str).context("a node address")?;
     let listener = TcpListener::bind((address, 0)).await?;
     let port = listener.local_addr()?.port();
     drop(tokio::spawn(async move {

@@ -1,0 +1,137 @@
+//! A sandbox and a container in memory, and how verbs run: as whole tasks, blocking work where it may block.
+
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use coracle_shim_protocol::{Exit, layout};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::{
+    checkpoint::{self, ContainerCheckpoint, SandboxCheckpoint},
+    shim_client::ShimClient,
+    *,
+};
+
+/// A sandbox in memory.
+pub(super) struct Sandbox {
+    pub(super) id: SandboxId,
+    pub(super) directory: PathBuf,
+    pub(super) checkpoint: Mutex<SandboxCheckpoint>,
+    pub(super) client: Mutex<Option<Arc<ShimClient>>>,
+    /// Held by stop and remove, one at a time.
+    pub(super) ending: tokio::sync::Mutex<()>,
+}
+
+/// A container in memory.
+pub(super) struct Container {
+    pub(super) id: ContainerId,
+    pub(super) sandbox: Arc<Sandbox>,
+    pub(super) directory: PathBuf,
+    pub(super) checkpoint: ContainerCheckpoint,
+    /// `None` until it is made: nobody has heard of it.
+    pub(super) state: watch::Sender<Option<ContainerState>>,
+}
+
+impl Sandbox {
+    pub(super) fn pod(&self) -> PodRef {
+        self.checkpoint.lock().config.pod.clone()
+    }
+
+    pub(super) fn status(&self) -> SandboxStatus {
+        let checkpoint = self.checkpoint.lock();
+        SandboxStatus {
+            id: self.id.clone(),
+            pod: checkpoint.config.pod.clone(),
+            attempt: checkpoint.config.attempt,
+            state: checkpoint.state,
+            created_at: checkpoint.created_at,
+            ips: checkpoint.ips.clone(),
+            host_network: checkpoint.config.host_network,
+        }
+    }
+
+    /// The shim's client, or an error that names the operation.
+    pub(super) fn client(&self, operation: &'static str) -> Result<Arc<ShimClient>, RuntimeError> {
+        self.client.lock().clone().ok_or_else(|| RuntimeError::Shim {
+            id: self.id.clone(),
+            operation,
+            source: std::io::ErrorKind::NotConnected.into(),
+        })
+    }
+
+    /// Changes the checkpoint in memory and on disk.
+    pub(super) fn update(&self, change: impl FnOnce(&mut SandboxCheckpoint)) -> Result<(), RuntimeError> {
+        let checkpoint = {
+            let mut checkpoint = self.checkpoint.lock();
+            change(&mut checkpoint);
+            checkpoint.clone()
+        };
+        checkpoint::write_sandbox(&self.directory, &checkpoint)
+    }
+
+    pub(super) fn netns(&self) -> PathBuf {
+        self.directory.join(layout::NAMESPACES).join("net")
+    }
+}
+
+impl Container {
+    /// Becomes Exited, once. Without a record nobody knows how.
+    pub(super) fn end(&self, exit: Option<&Exit>) {
+        self.state.send_if_modified(|state| {
+            let started_at = match state {
+                Some(ContainerState::Exited { .. }) => return false,
+                Some(ContainerState::Running { started_at, .. }) => *started_at,
+                _ => SystemTime::now(),
+            };
+            *state = Some(exit.map_or_else(|| checkpoint::lost(started_at), checkpoint::exited));
+            true
+        });
+    }
+
+    pub(super) fn has_exited(&self) -> bool {
+        matches!(*self.state.borrow(), Some(ContainerState::Exited { .. }))
+    }
+
+    pub(super) fn status(&self) -> Option<ContainerStatus> {
+        let state = self.state.borrow().clone()?;
+        let config = &self.checkpoint.config;
+        let sandbox = self.sandbox.checkpoint.lock();
+        Some(ContainerStatus {
+            id: self.id.clone(),
+            sandbox_id: self.sandbox.id.clone(),
+            pod: sandbox.config.pod.clone(),
+            name: config.name.clone(),
+            attempt: config.attempt,
+            image: config.image.clone(),
+            image_id: config.image_id.clone(),
+            spec_hash: config.spec_hash.clone(),
+            created_at: self.checkpoint.created_at,
+            state,
+            log_path: sandbox.config.log_directory.join(&config.log_path),
+        })
+    }
+}
+
+/// Runs it to its end even if the caller goes away.
+pub(super) async fn whole<T: Send + 'static>(
+    work: impl Future<Output = Result<T, RuntimeError>> + Send + 'static,
+) -> Result<T, RuntimeError> {
+    joined(tokio::spawn(work).await)?
+}
+
+/// Runs short blocking work where it may block.
+pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, RuntimeError> {
+    joined(tokio::task::spawn_blocking(work).await)
+}
+
+/// A panic goes on here; a cancelled task means that the process is ending.
+pub(super) fn joined<T>(outcome: Result<T, tokio::task::JoinError>) -> Result<T, RuntimeError> {
+    outcome.map_err(|error| match error.try_into_panic() {
+        Ok(panic) => std::panic::resume_unwind(panic),
+        Err(_) => RuntimeError::Timeout { operation: "a task of an ending process".to_owned(), limit: Duration::ZERO },
+    })
+}
