@@ -14,6 +14,8 @@ pub mod reference;
 pub mod registries;
 mod unpack;
 
+pub use self::{archive::ImportError, layer::LayerError, unpack::UnpackError};
+
 use std::{
     collections::HashMap,
     path::PathBuf,
@@ -81,16 +83,16 @@ impl ImageStore {
     ///
     /// # Errors
     /// Says what is wrong with the archive; nothing of it is kept then.
-    pub async fn import(&self, file: PathBuf) -> Result<Vec<Image>, archive::ImportError> {
+    pub async fn import(&self, file: PathBuf) -> Result<Vec<Image>, ImportError> {
         let layout = self.layout.clone();
         let records = tokio::task::spawn_blocking(move || {
             let _held = layout.hold_layers()?;
             let records = archive::import(&layout, &file)?;
             layout.update(|index| records.iter().for_each(|record| index.insert(record.clone())))?;
-            Ok::<_, archive::ImportError>(records)
+            Ok::<_, ImportError>(records)
         })
         .await
-        .map_err(|error| archive::ImportError::Malformed { why: format!("the import ended early: {error}") })??;
+        .map_err(|error| ImportError::Malformed { why: format!("the import ended early: {error}") })??;
         Ok(records.iter().map(Record::to_image).collect())
     }
 

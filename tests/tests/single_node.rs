@@ -44,7 +44,7 @@ fn page_comes_through_the_cluster_ip_from_node_and_pod(cluster: &Cluster, ip: &s
     let pod = &kubectl.names("pods -l app=nginx")[0];
     // From a pod to its own Service: one of three times to itself, so this covers the hairpin, too.
     for _ in 0..6 {
-        let page = kubectl.ok(&format!("exec {pod} -- wget -q -T 5 -O - http://{ip}/"));
+        let page = kubectl.ok(&format!("exec {pod} -- timeout 5 wget -q -O - http://{ip}/"));
         assert!(page.contains("Welcome to nginx!"), "{page}");
     }
 }

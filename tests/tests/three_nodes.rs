@@ -68,7 +68,7 @@ fn a_pod_reaches_a_pod_on_another_node_under_its_own_address(kubectl: &Kubectl) 
         .expect("a pod on another node");
     let (name, target) = (text(from, "/metadata/name"), text(to, "/status/podIP"));
     let own = text(from, "/status/podIP");
-    kubectl.ok(&format!("exec {name} -- wget -q -T 5 -O - http://{target}/"));
+    kubectl.ok(&format!("exec {name} -- timeout 5 wget -q -O - http://{target}/"));
     // What the other side logs is the caller's own address: no translation between pods.
     let log = kubectl.ok(&format!("logs {} --tail=5", text(to, "/metadata/name")));
     assert!(log.contains(&own), "{own} is not in {log}");

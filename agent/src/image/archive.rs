@@ -23,7 +23,7 @@ use crate::runtime::ImageError;
 
 /// Why an archive cannot be imported.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ImportError {
+pub enum ImportError {
     /// The file cannot be read.
     #[error("read image archive {path}")]
     Read {

@@ -24,7 +24,7 @@ pub(crate) struct LayerSpec {
 
 /// Why a layer did not make it into the store.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LayerError {
+pub enum LayerError {
     /// Not what the manifest or the config promised.
     #[error("layer {layer} is not what was promised: {what} is {actual}, expected {expected}")]
     Mismatch {

@@ -32,7 +32,7 @@ const WHITEOUT_OPAQUE: &[u8] = b".wh..wh..opq";
 
 /// Why a layer cannot be unpacked.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum UnpackError {
+pub enum UnpackError {
     /// The tar stream itself is broken.
     #[error("read the layer archive")]
     Archive(#[source] io::Error),

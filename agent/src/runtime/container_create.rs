@@ -8,12 +8,12 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use coracle_shim_protocol::{Create, Reply, Request, layout};
+use coracle_shim_protocol::{Create, CreateSpec, Reply, Request, layout};
 use nix::sys::signal::Signal;
 use tokio::sync::watch;
 
 use super::{
-    ContainerConfig, ContainerId, ContainerState, Image, RuntimeError, SandboxId, SandboxState, SeccompProfile,
+    ContainerConfig, ContainerId, Image, RuntimeError, SandboxConfig, SandboxId, SandboxState, SeccompProfile,
     checkpoint::{self, ContainerCheckpoint},
     entries::{Container, Sandbox},
     local::{Inner, make_private},
@@ -73,24 +73,8 @@ async fn make(
 ) -> Result<(), RuntimeError> {
     let client = sandbox.client("create container")?;
     let sandbox_config = sandbox.checkpoint.lock().config.clone();
-    let layers = inner.images.layers(&image.id).await.map_err(|error| RuntimeError::Oci {
-        operation: format!("create container {}", config.name),
-        message: error.to_string(),
-    })?;
     let writable = inner.writable_dir(id);
-    let profile = localhost_profile(&config)?;
-    let spec = oci_spec::plan(&oci_spec::Input {
-        sandbox: &sandbox_config,
-        sandbox_dir: &sandbox.directory,
-        container: &config,
-        id: &id.0,
-        image: &image.config,
-        layers,
-        writable: &writable,
-        localhost_profile: profile.as_deref(),
-        node: inner.node,
-    })
-    .map_err(|error| RuntimeError::InvalidConfig { message: chain(&error) })?;
+    let spec = plan(inner, sandbox, &sandbox_config, id, &writable, &config, image).await?;
     let stop_signal = stop_signal(config.stop_signal.as_deref().or(image.config.stop_signal.as_deref()))?;
     let log_path = log_path(&sandbox_config.log_directory, &config.log_path)?;
 
@@ -129,13 +113,7 @@ async fn make(
     let answer = client.call(Request::Create(request), &[], CREATE_LIMIT + REPLY_SLACK).await;
     match answer.map_err(|error| client.error("create container", &name, error))?.reply {
         Reply::Created { .. } => {
-            container.state.send_if_modified(|state| {
-                let made = state.is_none();
-                if made {
-                    *state = Some(ContainerState::Created);
-                }
-                made
-            });
+            container.created();
             Ok(())
         }
         other => Err(RuntimeError::Oci {
@@ -143,6 +121,35 @@ async fn make(
             message: format!("unexpected answer {other:?}"),
         }),
     }
+}
+
+/// What the shim's helper will make, from everything that is known of it.
+async fn plan(
+    inner: &Inner,
+    sandbox: &Sandbox,
+    sandbox_config: &SandboxConfig,
+    id: &ContainerId,
+    writable: &Path,
+    config: &ContainerConfig,
+    image: &Image,
+) -> Result<CreateSpec, RuntimeError> {
+    let layers = inner.images.layers(&image.id).await.map_err(|error| RuntimeError::Oci {
+        operation: format!("create container {}", config.name),
+        message: error.to_string(),
+    })?;
+    let profile = localhost_profile(config)?;
+    oci_spec::plan(&oci_spec::Input {
+        sandbox: sandbox_config,
+        sandbox_dir: &sandbox.directory,
+        container: config,
+        id: &id.0,
+        image: &image.config,
+        layers,
+        writable,
+        localhost_profile: profile.as_deref(),
+        node: inner.node,
+    })
+    .map_err(|error| RuntimeError::InvalidConfig { message: chain(&error) })
 }
 
 fn localhost_profile(config: &ContainerConfig) -> Result<Option<String>, RuntimeError> {

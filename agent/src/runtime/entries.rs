@@ -79,6 +79,17 @@ impl Sandbox {
 }
 
 impl Container {
+    /// Becomes Created, unless its end has been told already.
+    pub(super) fn created(&self) {
+        self.state.send_if_modified(|state| {
+            let made = state.is_none();
+            if made {
+                *state = Some(ContainerState::Created);
+            }
+            made
+        });
+    }
+
     /// Becomes Exited, once. Without a record nobody knows how.
     pub(super) fn end(&self, exit: Option<&Exit>) {
         self.state.send_if_modified(|state| {

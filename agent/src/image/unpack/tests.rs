@@ -155,6 +155,8 @@ fn an_image_cannot_speak_to_overlayfs() {
     header.set_entry_type(EntryType::Directory);
     header.set_mode(0o755);
     header.set_size(0);
+    header.set_uid(0);
+    header.set_gid(0);
     builder.append_data(&mut header, "d", io::empty()).expect("append");
     unpack(&builder.into_inner().expect("finish")[..], &place.root()).expect("unpack");
     let mut value = [0_u8; 16];
