@@ -102,7 +102,7 @@ impl Site {
 
     /// The body of an HTTP page, or why there is none. Goes through curl inside the host's namespace.
     pub fn fetch(&self, host: &str, url: &str) -> Result<String, String> {
-        let output = run(self.command(host, "curl").args(["--noproxy", "*", "-fsS", "--max-time", "5", url]));
+        let output = run(self.command(host, "curl").args(["--noproxy", "*", "-fsSv", "--max-time", "5", url]));
         if output.status.success() {
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         } else {
