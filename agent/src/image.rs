@@ -4,6 +4,7 @@
 //! agent and `coracle image` share one store through file locks, so the agent rereads the index whenever the
 //! file has changed. Who may pull when (policies, back-off) is decided in the pod workers.
 
+mod allowance;
 mod archive;
 mod blob;
 mod config;

@@ -19,6 +19,7 @@ use crate::{
         routes,
     },
     node::{self, NodeManager, NodeView, facts::Facts},
+    node_lock::NodeLock,
     objects::Objects,
     pod_manager::checkpoint::Checkpoints,
     pod_source, proxy,
@@ -35,6 +36,8 @@ const SOURCE_QUEUE: usize = 64;
 const RESTART_MIN: Duration = Duration::from_secs(1);
 const RESTART_MAX: Duration = Duration::from_secs(60);
 const REPAIR_INTERVAL: Duration = Duration::from_secs(30);
+/// Foreign plugins are called once for each vanished sandbox.
+const NETWORK_GC_LIMIT: Duration = Duration::from_secs(60);
 
 /// What differs between a real node and one in a test.
 pub(crate) struct Parts {
@@ -53,6 +56,7 @@ pub(crate) async fn run(config: AgentConfig, access: ApiAccess, shutdown: Cancel
     for dir in [config.agent_dir(), config.agent_dir().join("pods"), config.run_dir.clone()] {
         make_dir(dir)?;
     }
+    let _lock = NodeLock::acquire(&config.run_dir)?;
     let mut tasks = Tasks::new(shutdown.clone());
     let (client, client_ca) = match access {
         ApiAccess::InProcess(client) => (client, read_ca(&config)?),
@@ -109,7 +113,19 @@ pub(crate) async fn real_parts(
     })
     .await
     .map_err(|source| AgentError::Runtime { source })?;
+    release_vanished(&runtime, &cni).await;
     Ok(Parts { runtime, images, network, cni: Some(cni), mounter: Arc::new(SystemMounter), client_ca })
+}
+
+/// Gives back what the last agent's sandboxes left in the network: addresses, links, published ports. Once, before the
+/// first pod starts: what is attached later must not look vanished. A failure costs addresses only; the next start tries again.
+async fn release_vanished(runtime: &LocalRuntime, cni: &CniNetwork) {
+    let known = runtime.known_sandboxes();
+    match tokio::time::timeout(NETWORK_GC_LIMIT, cni.gc(&known)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "release what vanished sandboxes held of the network"),
+        Err(_) => tracing::warn!("releasing what vanished sandboxes held of the network takes too long"),
+    }
 }
 
 fn beside_own_executable(name: &str) -> Result<PathBuf, AgentError> {

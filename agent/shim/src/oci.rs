@@ -9,6 +9,7 @@ mod executor;
 mod rootfs;
 mod terminal;
 mod user;
+mod verify;
 
 use std::{
     os::fd::{AsFd, FromRawFd, OwnedFd},

@@ -85,10 +85,12 @@ fn become_daemon() -> Result<OwnedFd, nix::Error> {
     let _ = prctl::set_name(c"coracle-shim");
     // Its own memory holds nothing secret, but its descriptors lead to the node.
     let _ = prctl::set_dumpable(false);
-    let bootstrap = nix::fcntl::fcntl(std::io::stdin(), nix::fcntl::FcntlArg::F_DUPFD_CLOEXEC(3))?;
-    #[allow(unsafe_code, reason = "fcntl returns a number")]
-    // SAFETY: just made by the kernel.
-    let bootstrap = unsafe { OwnedFd::from_raw_fd(bootstrap) };
+    #[allow(unsafe_code, reason = "dup3 to a fixed number")]
+    // SAFETY: plain numbers; whatever the agent may have left open at 3 is nobody's here, and 3 is owned by the result alone.
+    let bootstrap = unsafe {
+        nix::Error::result(libc::dup3(0, 3, libc::O_CLOEXEC))?;
+        OwnedFd::from_raw_fd(3)
+    };
     close_from(4);
     let null = std::fs::File::options().read(true).write(true).open("/dev/null").map_err(|_| nix::Error::ENODEV)?;
     dup2_stdin(&null)?;

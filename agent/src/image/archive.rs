@@ -13,11 +13,13 @@ use std::{
 use serde::Deserialize;
 
 use super::{
+    allowance::Allowance,
     blob::Decompressed,
     config::{self, DOCUMENT_MAX, oci_architecture},
     index::{Layout, Record, store_error},
     layer::{LayerError, LayerSpec, ensure_layer, is_sha256},
     reference,
+    unpack::HEADERS_MAX,
 };
 use crate::runtime::ImageError;
 
@@ -207,9 +209,11 @@ impl Archive {
         let broken = |error: io::Error| malformed(format!("not a tar archive: {error}"));
         self.file.seek(SeekFrom::Start(0)).map_err(broken)?;
         let mut links = Vec::new();
-        let mut tar = tar::Archive::new(io::BufReader::new(&self.file));
+        let allowance = Allowance::new(HEADERS_MAX);
+        let mut tar = tar::Archive::new(allowance.limit(io::BufReader::new(&self.file)));
         for entry in tar.entries_with_seek().map_err(broken)? {
             let entry = entry.map_err(broken)?;
+            allowance.set(HEADERS_MAX);
             let name = normalize(&entry.path().map_err(broken)?);
             match entry.header().entry_type() {
                 tar::EntryType::Regular => {

@@ -21,12 +21,16 @@ use std::{
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags};
 use tar::{EntryType, Header};
 
+use super::allowance::Allowance;
+
 /// Most entries of one layer: far above any real image, far below what exhausts a disk's inodes unnoticed.
 const ENTRIES_MAX: u64 = 2_000_000;
 /// Most unpacked bytes of one layer.
 const BYTES_MAX: u64 = 64 << 30;
 /// Longest PAX or GNU extension record (a path, an xattr): the kernel takes no xattr above 64 KiB.
 const EXTENSION_MAX: u64 = 1 << 20;
+/// Most bytes of headers before one entry's content: the archive reader keeps extension records in memory.
+pub(super) const HEADERS_MAX: u64 = 2 * EXTENSION_MAX;
 const WHITEOUT_PREFIX: &[u8] = b".wh.";
 const WHITEOUT_OPAQUE: &[u8] = b".wh..wh..opq";
 
@@ -63,19 +67,34 @@ pub(crate) fn unpack(stream: impl Read, target: &Path) -> Result<u64, UnpackErro
     let root = rustix::fs::openat(CWD, target, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .map_err(|e| entry_error("open", target)(e.into()))?;
     let mut unpacker = Unpacker { root, bytes: 0, times: Vec::new() };
-    let mut archive = tar::Archive::new(stream);
+    let allowance = Allowance::new(HEADERS_MAX);
+    let mut archive = tar::Archive::new(allowance.limit(stream));
     let entries = archive.entries().map_err(UnpackError::Archive)?;
     for (count, entry) in (0_u64..).zip(entries) {
         let mut entry = entry.map_err(UnpackError::Archive)?;
         if count >= ENTRIES_MAX {
             return Err(UnpackError::Refused { why: format!("more than {ENTRIES_MAX} entries") });
         }
+        allowance.lift();
+        if entry.header().entry_type() == EntryType::XGlobalHeader {
+            // `git archive` writes one; nothing in it concerns a layer.
+            skip(&mut entry, &allowance)?;
+            continue;
+        }
         if entry.size() > BYTES_MAX {
             return Err(UnpackError::Refused { why: format!("an entry claims {} bytes", entry.size()) });
         }
         unpacker.add(&mut entry)?;
+        skip(&mut entry, &allowance)?;
     }
     unpacker.finish()
+}
+
+/// Reads what is left of an entry; from then on to the next entry only headers may come.
+fn skip<R: Read>(entry: &mut tar::Entry<'_, R>, allowance: &Allowance) -> Result<(), UnpackError> {
+    io::copy(entry, &mut io::sink()).map_err(UnpackError::Archive)?;
+    allowance.set(HEADERS_MAX);
+    Ok(())
 }
 
 struct Unpacker {

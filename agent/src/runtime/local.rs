@@ -103,6 +103,12 @@ impl LocalRuntime {
         recover::recover(&inner).await;
         Ok(Arc::new(Self { inner }))
     }
+
+    /// Every sandbox with records on this node, also those that have ended: they may hold a network attachment.
+    #[must_use]
+    pub fn known_sandboxes(&self) -> Vec<SandboxId> {
+        self.inner.state.lock().sandboxes.keys().cloned().collect()
+    }
 }
 
 /// What this process may not lower the score below: everything, without CAP_SYS_RESOURCE.

@@ -132,3 +132,26 @@ async fn stop_and_remove_are_idempotent() {
     }
     node.finish().await;
 }
+
+/// Whatever started the agent may have left descriptors open in it (a service manager, a lock file): no shim minds or keeps them.
+#[test]
+fn shim_does_without_the_agents_inherited_descriptors() {
+    // Before anything else is open, so that 3 is among them.
+    let file = std::fs::File::open("/etc/hostname").unwrap();
+    let held: Vec<_> = (0..8).map(|_| nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_DUPFD(3)).unwrap()).collect();
+    let work = async {
+        let Some(node) = node().await else { return };
+        let (sandbox, id) = node.run(&shell("ls -l /proc/1/fd; echo end; exec sleep 1000")).await;
+        node.logged(&id, "end").await;
+        let shim = shim_pid(&node, &sandbox);
+        let open = run_command(&format!("ls -l /proc/{shim}/fd"));
+        assert!(!open.contains("hostname") && open.contains("socket:"), "{open}");
+        assert!(!node.log(&id).await.contains("hostname"));
+        node.finish().await;
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // The file itself is kept by this number and above, without close-on-exec.
+    assert!(held.iter().any(|number| *number <= 5), "{held:?}");
+    drop(file);
+    runtime.block_on(work);
+}

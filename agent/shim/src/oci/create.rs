@@ -12,13 +12,16 @@ use anyhow::Context;
 use coracle_shim_protocol::{CreateSpec, layout};
 use libcontainer::{container::builder::ContainerBuilder, syscall::syscall::SyscallType};
 use nix::{
-    sys::stat::{SFlag, fstat},
-    unistd::{Uid, fchown},
+    sys::{
+        signal::{Signal, kill},
+        stat::{SFlag, fstat},
+    },
+    unistd::{Pid, Uid, fchown},
 };
 use pathrs::Root;
 use serde_json::{Value, json};
 
-use super::{Made, executor::ShimExecutor, rootfs, terminal, user};
+use super::{Made, executor::ShimExecutor, rootfs, terminal, user, verify};
 
 pub(super) struct Arguments<'a> {
     pub(super) sandbox_dir: &'a Path,
@@ -37,8 +40,19 @@ pub(super) fn create(arguments: &Arguments<'_>) -> anyhow::Result<Made> {
     fs::write(directory.join("config.json"), serde_json::to_vec(&spec)?).context("write config.json")?;
     give_streams(uid);
     let made = build(arguments, &directory, uid)?;
+    if let Err(error) = verify(&made, spec) {
+        // It waits to be started: nothing of the image has run. The shim reaps it and removes its cgroup.
+        let _ = kill(Pid::from_raw(made.pid), Signal::SIGKILL);
+        return Err(error);
+    }
     guard.keep = true;
     Ok(made)
+}
+
+fn verify(made: &Made, spec: Value) -> anyhow::Result<()> {
+    let mountinfo =
+        fs::read_to_string(format!("/proc/{}/mountinfo", made.pid)).context("read the container's mounts")?;
+    Ok(verify::inspect_mounts(&mountinfo, &serde_json::from_value(spec)?)?)
 }
 
 /// Mounts everything and completes the spec with what only the mounted image tells.
@@ -53,6 +67,9 @@ fn prepare(arguments: &Arguments<'_>, directory: &Path, create: CreateSpec) -> a
     rootfs::mount_overlay(&create, &target)?;
     rootfs::inspect(&target)?;
     let root = Root::open(&target).context("open the root file system")?;
+    for volume in &create.mounts {
+        rootfs::inspect_resolved(&target, &volume.destination)?;
+    }
     let user = user::resolve(&root, &create.user)?;
     for path in &create.volumes {
         rootfs::inspect_volume(path)?;

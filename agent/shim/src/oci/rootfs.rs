@@ -3,10 +3,16 @@
 //! Nothing here is visible in the node's own mount namespace; all of it goes with the shim's at the latest.
 
 use std::{
+    ffi::OsString,
     fs,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-    os::unix::fs::{DirBuilderExt, PermissionsExt},
-    path::{Component, Path},
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        unix::{
+            ffi::OsStrExt,
+            fs::{DirBuilderExt, PermissionsExt},
+        },
+    },
+    path::{Component, Path, PathBuf},
 };
 
 use anyhow::{Context, bail};
@@ -22,6 +28,9 @@ use pathrs::Root;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags};
 
 use super::Invalid;
+
+/// Parts of a path and of the links in it, all together: more is a loop.
+const MAX_STEPS: usize = 255;
 
 /// Unmounts what was mounted below a container's directory unless told to keep it.
 pub(super) struct MountGuard<'a> {
@@ -105,6 +114,40 @@ pub(super) fn inspect_destination(destination: &str) -> Result<(), Invalid> {
         _ => false,
     };
     if !clean || taken { Err(Invalid(format!("volume cannot be mounted at {destination:?}"))) } else { Ok(()) }
+}
+
+/// As [`inspect_destination`], after the image's links: one that leads to `/proc` would put a volume in the place of what
+/// the runtime writes to and masks (CVE-2019-16884, CVE-2025-52881). Links may lead to what is not there yet.
+pub(super) fn inspect_resolved(rootfs: &Path, destination: &str) -> Result<(), Invalid> {
+    let refused = || Invalid(format!("volume cannot be mounted at {destination:?}: too many links"));
+    let mut ahead: Vec<OsString> = parts_reversed(Path::new(destination));
+    let mut real = PathBuf::from("/");
+    let mut links = 0;
+    while let Some(part) = ahead.pop() {
+        match part.as_bytes() {
+            b"/" => real = PathBuf::from("/"),
+            b"." => {}
+            b".." => drop(real.pop()),
+            _ => {
+                // `real` has no links in it, and nobody else sees this root yet.
+                let candidate = real.join(&part);
+                let inside = rootfs.join(candidate.strip_prefix("/").unwrap_or(&candidate));
+                match fs::read_link(inside) {
+                    Ok(to) => ahead.extend(parts_reversed(&to)),
+                    Err(_) => real = candidate,
+                }
+                links += 1;
+            }
+        }
+        if links > MAX_STEPS {
+            return Err(refused());
+        }
+    }
+    inspect_destination(&real.to_string_lossy())
+}
+
+fn parts_reversed(path: &Path) -> Vec<OsString> {
+    path.components().rev().map(|part| part.as_os_str().to_owned()).collect()
 }
 
 /// Refuses image volumes that would leave the root (CVE-2022-23648).
