@@ -55,6 +55,9 @@ make_namespace() {
   within ip route add default dev node0
 }
 
+# In place of the shell: `$!` is then the cluster's own PID.
+launch() { if [[ $namespace ]]; then exec nsenter --net="$namespace" setsid "$@"; else exec setsid "$@"; fi; }
+
 have_image() { "$bin/coracle" image list --data-dir "$data" | grep -q "^docker.io/library/$1:latest "; }
 
 provide_images() {
@@ -71,7 +74,7 @@ start_cluster() {
   mkdir -p "$data" "$run"
   local node=()
   if [[ $namespace ]]; then node=(--bind "$address:6443" --node-ip "$address"); fi
-  within setsid "$bin/coracle" up --data-dir "$data" --run-dir "$run" --cgroup-root "$cgroup" "${node[@]}" \
+  launch "$bin/coracle" up --data-dir "$data" --run-dir "$run" --cgroup-root "$cgroup" "${node[@]}" \
     >"$log" 2>&1 </dev/null &
   echo $! >"$pid_file"
   local deadline=$((SECONDS + 30))

@@ -5,6 +5,7 @@
 //! | [`config`] | what the agent is told |
 //! | `run` | puts the parts together and keeps them running |
 //! | `join` | certificates: how the node gets its identity and keeps it |
+//! | `node_lock` | one agent a run directory |
 //! | `node` | registration, status and Lease of the Node object |
 //! | `pod_source`, `pod_manager` | the pods wanted here, watched and kept on disk |
 //! | `sync_loop` | one `select!` over everything that happens |
@@ -33,6 +34,7 @@ mod lifecycle;
 mod logs;
 pub mod network;
 mod node;
+mod node_lock;
 mod objects;
 mod pod;
 mod pod_actions;
@@ -55,6 +57,7 @@ mod volume;
 
 pub use config::{AgentConfig, ApiAccess, ConfigError};
 pub use join::{JoinError, TokenError};
+pub use node_lock::LockError;
 pub use reset::{ResetError, reset};
 
 use std::path::PathBuf;
@@ -71,6 +74,9 @@ pub enum AgentError {
     /// The node has no identity and cannot get one.
     #[error(transparent)]
     Join(#[from] JoinError),
+    /// Another agent works there.
+    #[error(transparent)]
+    Lock(#[from] LockError),
     /// A directory or file of the agent cannot be used.
     #[error("use {}: {source}", path.display())]
     Directory {

@@ -1,6 +1,6 @@
 //! Takes a stopped node apart: pods, mounts, cgroups, rules, routes, links, the run directory.
 //!
-//! For `coracle reset`, when no agent runs. Goes on when a step fails and reports every failure at the end. What is
+//! For `coracle reset`; refused while an agent runs. Goes on when a step fails and reports every failure at the end. What is
 //! removed is found in the system, not remembered: a node that was killed at any moment leaves nothing either.
 
 use std::{
@@ -14,14 +14,22 @@ use coracle_cni::{
     netlink::{Netlink, Request, RouteNetlinkMessage},
 };
 
-use crate::{AgentConfig, network::routes, run};
+use crate::{
+    AgentConfig,
+    network::routes,
+    node_lock::{LockError, NodeLock},
+    run,
+};
 
-/// What could not be removed.
+/// Why something is left.
 #[derive(Debug, thiserror::Error)]
-#[error("not everything could be removed: {}", .failures.join("; "))]
-pub struct ResetError {
-    /// One sentence each.
-    pub failures: Vec<String>,
+pub enum ResetError {
+    /// The node runs.
+    #[error(transparent)]
+    Running(#[from] LockError),
+    /// Steps that failed, one sentence each.
+    #[error("not everything could be removed: {}", .0.join("; "))]
+    Left(Vec<String>),
 }
 
 /// The tables that may hold rules of ours.
@@ -33,6 +41,7 @@ const OWN_CHAINS: &str = "CORACLE-";
 /// # Errors
 /// [`ResetError`] lists what is left; running it again is harmless.
 pub async fn reset(config: AgentConfig) -> Result<(), ResetError> {
+    let _lock = if config.run_dir.is_dir() { Some(NodeLock::acquire(&config.run_dir)?) } else { None };
     let mut failures = Vec::new();
     if let Err(error) = remove_pods(&config).await {
         failures.push(format!("pods: {error:#}"));
@@ -42,7 +51,7 @@ pub async fn reset(config: AgentConfig) -> Result<(), ResetError> {
         Ok(more) => failures.extend(more),
         Err(error) => failures.push(format!("the removal ended early: {error}")),
     }
-    if failures.is_empty() { Ok(()) } else { Err(ResetError { failures }) }
+    if failures.is_empty() { Ok(()) } else { Err(ResetError::Left(failures)) }
 }
 
 /// Through the runtime, as if every pod had been deleted.

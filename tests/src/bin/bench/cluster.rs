@@ -185,12 +185,12 @@ impl Bench {
 
     /// Proportional share of every shim of this cluster, on average, in MB; and how many there are.
     fn shim_pss(&self) -> anyhow::Result<(f64, usize)> {
-        let run = self.path("run");
         let mut shares = Vec::new();
         for entry in fs::read_dir("/proc")?.flatten() {
             let cmdline = fs::read(entry.path().join("cmdline")).unwrap_or_default();
             let text = String::from_utf8_lossy(&cmdline);
-            if !text.contains("shim") || !text.contains(&run) {
+            // The shim's arguments name its pod, and no other cluster has pods of these names.
+            if !text.starts_with("coracle-shim default/burst-") {
                 continue;
             }
             let rollup = fs::read_to_string(entry.path().join("smaps_rollup"))?;
