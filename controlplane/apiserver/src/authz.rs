@@ -1,94 +1,148 @@
-//! Whether somebody may do something.
+//! Whether somebody may do something: `system:masters` everything, nodes what [`node`] says, everybody what their
+//! roles say ([`rbac`]).
 //!
-//! Until roles are served: `system:masters` everything, nodes what [`node`] says, who joins its certificate request,
-//! everybody authenticated discovery and reviews of themselves, and everybody else health and version.
+//! Unlike upstream's default, somebody without credentials whom no role allows something is asked for them: 401, not
+//! 403.
 //!
-//! Source: `k8s.io/apiserver/pkg/authorization`, `plugin/pkg/auth/authorizer/node` at v1.37.
+//! Source: `k8s.io/apiserver/pkg/authorization`, `k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go` at
+//! v1.37.
 
+pub(crate) mod escalation;
 pub(crate) mod node;
+pub(crate) mod rbac;
+pub(crate) mod rule;
 
 use coracle_api::{
     resource::GroupResource,
     status::{Reason, Status},
 };
+use http::Method;
 
+use self::{node::NodeAuthorizer, rbac::RbacAuthorizer};
 use crate::{
     query::Query,
     registry::resource::Registry,
-    request_info::{RequestInfo, ResourceRequest, Verb},
-    user::{ANONYMOUS, GROUP_AUTHENTICATED, GROUP_BOOTSTRAPPERS, GROUP_MASTERS, UserInfo},
+    request_info::RequestInfo,
+    user::{ANONYMOUS, GROUP_MASTERS, UserInfo},
 };
 
 /// What is asked.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Attributes<'a> {
     pub(crate) user: &'a UserInfo,
-    pub(crate) request: &'a RequestInfo<'a>,
-    pub(crate) query: &'a Query<'a>,
+    /// Such as `list`, or the method in lower case for a path.
+    pub(crate) verb: &'a str,
+    pub(crate) target: Target<'a>,
 }
 
-/// The answer of one authorizer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Decision {
-    Allow,
-    /// Not by this one; perhaps with a reason.
-    NoOpinion(Option<String>),
+/// What it is asked of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Target<'a> {
+    /// Of something that is no resource.
+    Path(&'a str),
+    Resource(ResourceTarget<'a>),
 }
 
-/// Something that may allow a request. The first that does decides.
-pub(crate) trait Authorizer: Send + Sync {
-    /// Fast, and never blocks: every request comes here.
-    fn authorize(&self, attributes: &Attributes<'_>) -> Decision;
+/// A resource. Absent parts are empty.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ResourceTarget<'a> {
+    pub(crate) group: &'a str,
+    pub(crate) resource: &'a str,
+    pub(crate) subresource: &'a str,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) field_selector: Option<&'a str>,
 }
 
-/// The fixed rules of the built-in groups.
-pub(crate) struct BuiltIn;
-
-impl Authorizer for BuiltIn {
-    fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
-        let user = attributes.user;
-        let is_authenticated = user.is_in(GROUP_AUTHENTICATED);
-        let allowed = user.is_in(GROUP_MASTERS)
-            || match attributes.request {
-                RequestInfo::NonResource { path } => is_public(path) || (is_authenticated && is_discovery(path)),
-                RequestInfo::Resource(request) => {
-                    (is_authenticated && is_self_review(request))
-                        || (user.is_in(GROUP_BOOTSTRAPPERS) && is_certificate_request(request))
-                }
-            };
-        if allowed { Decision::Allow } else { Decision::NoOpinion(None) }
+impl<'a> Target<'a> {
+    fn namespace(&self) -> &'a str {
+        match self {
+            Self::Path(_) => "",
+            Self::Resource(resource) => resource.namespace,
+        }
     }
 }
 
-fn under(path: &str, root: &str) -> bool {
-    path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+impl<'a> Attributes<'a> {
+    /// What a request asks.
+    pub(crate) fn of_request(
+        user: &'a UserInfo,
+        method: &Method,
+        request: &'a RequestInfo<'a>,
+        query: &'a Query<'a>,
+    ) -> Self {
+        match request {
+            RequestInfo::NonResource { path } => Self { user, verb: path_verb(method), target: Target::Path(path) },
+            RequestInfo::Resource(request) => Self {
+                user,
+                verb: request.verb.as_str(),
+                target: Target::Resource(ResourceTarget {
+                    group: request.group,
+                    resource: request.resource,
+                    subresource: request.subresource,
+                    namespace: &request.namespace,
+                    name: &request.name,
+                    field_selector: query.text("fieldSelector"),
+                }),
+            },
+        }
+    }
 }
 
-fn is_public(path: &str) -> bool {
-    ["/healthz", "/livez", "/readyz", "/version"].iter().any(|root| under(path, root))
+fn path_verb(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "get",
+        Method::HEAD => "head",
+        Method::POST => "post",
+        Method::PUT => "put",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        Method::OPTIONS => "options",
+        _ => "other",
+    }
 }
 
-fn is_discovery(path: &str) -> bool {
-    ["/api", "/apis", "/openapi"].iter().any(|root| under(path, root))
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// With the reason; empty if it goes without saying.
+    Allow(String),
+    /// Not by these rules; perhaps with a reason.
+    NoOpinion(String),
 }
 
-fn is_self_review(request: &ResourceRequest<'_>) -> bool {
-    let reviews = ["selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"];
-    request.verb == Verb::Create && reviews.contains(&request.resource)
+/// Every authorizer in turn; the first that allows decides.
+pub(crate) struct Chain {
+    node: NodeAuthorizer,
+    pub(crate) rbac: RbacAuthorizer,
 }
-
-fn is_certificate_request(request: &ResourceRequest<'_>) -> bool {
-    request.group == "certificates.k8s.io"
-        && request.resource == "certificatesigningrequests"
-        && request.subresource.is_empty()
-        && matches!(request.verb, Verb::Create | Verb::Get)
-}
-
-/// Every authorizer in turn.
-pub(crate) struct Chain(Vec<Box<dyn Authorizer>>);
 
 impl Chain {
-    pub(crate) fn new(registry: std::sync::Arc<Registry>) -> Self {
-        Self(vec![Box::new(BuiltIn), Box::new(node::NodeAuthorizer::new(registry))])
+    pub(crate) fn new(registry: &std::sync::Arc<Registry>) -> Self {
+        Self { node: NodeAuthorizer::new(registry), rbac: RbacAuthorizer::new(registry) }
+    }
+
+    /// Whether it is allowed. Every request comes here: fast, and never blocks.
+    pub(crate) fn allows(&self, attributes: &Attributes<'_>) -> bool {
+        attributes.user.is_in(GROUP_MASTERS)
+            || self.node.authorize(attributes).is_ok_and(|allowed| allowed)
+            || self.rbac.allows(attributes)
+    }
+
+    /// The answer with its reason.
+    pub(crate) fn explain(&self, attributes: &Attributes<'_>) -> Decision {
+        if attributes.user.is_in(GROUP_MASTERS) {
+            return Decision::Allow(String::new());
+        }
+        let node = self.node.authorize(attributes);
+        if node == Ok(true) {
+            return Decision::Allow(String::new());
+        }
+        match (self.rbac.explain(attributes), node) {
+            (Decision::NoOpinion(reason), Err(why)) if reason.is_empty() => Decision::NoOpinion(why),
+            (Decision::NoOpinion(reason), Err(why)) => Decision::NoOpinion(format!("{why}\n{reason}")),
+            (decision, _) => decision,
+        }
     }
 
     /// Allows, or says why not.
@@ -96,40 +150,39 @@ impl Chain {
     /// # Errors
     /// 401 for nobody, 403 for somebody.
     pub(crate) fn authorize(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
-        let mut why = None;
-        for authorizer in &self.0 {
-            match authorizer.authorize(attributes) {
-                Decision::Allow => return Ok(()),
-                Decision::NoOpinion(reason) => why = why.or(reason),
-            }
+        if self.allows(attributes) {
+            return Ok(());
         }
-        if attributes.user.name == ANONYMOUS {
-            return Err(Status::unauthorized());
+        match self.explain(attributes) {
+            // A role has come in between.
+            Decision::Allow(_) => Ok(()),
+            Decision::NoOpinion(_) if attributes.user.name == ANONYMOUS => Err(Status::unauthorized()),
+            Decision::NoOpinion(why) => Err(denied(attributes, &why)),
         }
-        Err(denied(attributes, why.as_deref()))
     }
 }
 
-fn denied(attributes: &Attributes<'_>, why: Option<&str>) -> Status {
-    let user = &attributes.user.name;
-    let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-    match attributes.request {
-        RequestInfo::NonResource { path } => {
-            Status::new(403, Reason::Forbidden, format!("forbidden: User {user:?} cannot get path {path:?}{why}"))
+/// The 403 of a request.
+pub(crate) fn denied(attributes: &Attributes<'_>, why: &str) -> Status {
+    let (user, verb) = (&attributes.user.name, attributes.verb);
+    let why = if why.is_empty() { String::new() } else { format!(": {why}") };
+    match &attributes.target {
+        Target::Path(path) => {
+            Status::new(403, Reason::Forbidden, format!("forbidden: User {user:?} cannot {verb} path {path:?}{why}"))
         }
-        RequestInfo::Resource(request) => {
-            let scope = if request.namespace.is_empty() || request.resource == "namespaces" {
-                "at the cluster scope".to_owned()
-            } else {
-                format!("in the namespace {:?}", request.namespace)
+        Target::Resource(target) => {
+            let slash = if target.subresource.is_empty() { "" } else { "/" };
+            let resource = format!("{}{slash}{}", target.resource, target.subresource);
+            let scope = match target.namespace {
+                "" => "at the cluster scope".to_owned(),
+                namespace => format!("in the namespace {namespace:?}"),
             };
-            let message = format!(
-                "User {user:?} cannot {} resource {:?} in API group {:?} {scope}{why}",
-                request.verb.as_str(),
-                request.resource_path(),
-                request.group
-            );
-            Status::forbidden(&GroupResource::new(request.group, request.resource), &request.name, message)
+            let message =
+                format!("User {user:?} cannot {verb} resource {resource:?} in API group {:?} {scope}{why}", target.group);
+            Status::forbidden(&GroupResource::new(target.group, target.resource), target.name, message)
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

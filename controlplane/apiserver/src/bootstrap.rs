@@ -1,8 +1,11 @@
-//! The objects every cluster starts with: four namespaces, the `kubernetes` Service and where it leads.
+//! The objects every cluster starts with: four namespaces, the `kubernetes` Service and where it leads, roles.
 //!
 //! Level-triggered: the same function makes them at first start and repairs them later.
 //!
 //! Source: `pkg/controlplane/controller/{systemnamespaces,kubernetesservice}` at v1.37.
+
+pub(crate) mod policy;
+mod roles;
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,11 +23,17 @@ use crate::{
 const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
 const REPAIR_PERIOD: Duration = Duration::from_secs(10);
 
-/// Makes or repairs all of them.
+/// Makes or repairs all of them. Roles and bindings only here, at the start.
 ///
 /// # Errors
 /// [`ApiServerError::Bootstrap`] names the object.
-pub(crate) async fn ensure(server: &ApiServer) -> Result<(), ApiServerError> {
+pub(crate) async fn start(server: &ApiServer) -> Result<(), ApiServerError> {
+    ensure(server).await?;
+    roles::ensure(server).await
+}
+
+/// Makes or repairs all but roles and bindings.
+async fn ensure(server: &ApiServer) -> Result<(), ApiServerError> {
     for name in NAMESPACES {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         ensure_object(server, ("", "v1", "namespaces"), "", namespace, None).await?;

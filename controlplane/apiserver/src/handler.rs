@@ -55,7 +55,7 @@ where
 {
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let request = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
-    server.authorizer.authorize(&Attributes { user, request: &request, query: &query })?;
+    server.authorizer.authorize(&Attributes::of_request(user, &parts.method, &request, &query))?;
     let info = match &request {
         RequestInfo::NonResource { path } => return nonresource::serve(server, parts, path, &query),
         RequestInfo::Resource(info) => info,

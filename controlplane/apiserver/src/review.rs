@@ -2,7 +2,7 @@
 //!
 //! Source: `pkg/registry/authorization`, `pkg/registry/authentication/selfsubjectreview` at v1.37.
 
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use coracle_api::{
@@ -15,11 +15,10 @@ use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 
 use crate::{
-    authz::Attributes,
+    authz::{Attributes, Decision, ResourceTarget, Target},
     endpoints::content_type,
-    query::Query,
     reply::Reply,
-    request_info::{RequestInfo, ResourceRequest, Verb},
+    request_info::{ResourceRequest, Verb},
     server::ApiServer,
     user::{GROUP_MASTERS, UserInfo},
 };
@@ -68,41 +67,23 @@ fn access(server: &ApiServer, user: &UserInfo, spec: &Value) -> Result<Value, Fi
         return Err(errors);
     }
     let text = |field: &str| meta::get_str(resource, &[field]);
-    let request = if path.is_object() {
-        RequestInfo::NonResource { path: meta::get_str(path, &["path"]) }
+    let attributes = if path.is_object() {
+        Attributes { user, verb: meta::get_str(path, &["verb"]), target: Target::Path(meta::get_str(path, &["path"])) }
     } else {
-        RequestInfo::Resource(ResourceRequest {
-            verb: verb(text("verb")),
+        let target = ResourceTarget {
             group: text("group"),
-            version: text("version"),
             resource: text("resource"),
             subresource: text("subresource"),
-            namespace: Cow::Borrowed(text("namespace")),
-            name: Cow::Borrowed(text("name")),
-            rest: "",
-            in_namespace: !text("namespace").is_empty(),
-        })
+            namespace: text("namespace"),
+            name: text("name"),
+            field_selector: None,
+        };
+        Attributes { user, verb: text("verb"), target: Target::Resource(target) }
     };
-    let query = Query::default();
-    let allowed = server.authorizer.authorize(&Attributes { user, request: &request, query: &query });
-    Ok(match allowed {
-        Ok(()) => json!({"allowed": true}),
-        Err(status) => json!({"allowed": false, "reason": status.message}),
+    Ok(match server.authorizer.explain(&attributes) {
+        Decision::Allow(reason) => json!({"allowed": true, "reason": reason}),
+        Decision::NoOpinion(reason) => json!({"allowed": false, "reason": reason}),
     })
-}
-
-fn verb(name: &str) -> Verb {
-    let verbs = [
-        Verb::Get,
-        Verb::List,
-        Verb::Watch,
-        Verb::Create,
-        Verb::Update,
-        Verb::Patch,
-        Verb::Delete,
-        Verb::DeleteCollection,
-    ];
-    verbs.into_iter().find(|verb| verb.as_str() == name).unwrap_or(Verb::Other)
 }
 
 fn rules(user: &UserInfo) -> Value {

@@ -133,7 +133,7 @@ impl ApiServer {
         let server = Arc::new(Self {
             addresses,
             store: Store { backend, cache },
-            authorizer: Chain::new(Arc::clone(&registry)),
+            authorizer: Chain::new(&registry),
             registry,
             tokens: TokenCache::default(),
             signer,
@@ -144,7 +144,7 @@ impl ApiServer {
             bootstrapped: AtomicBool::new(false),
             config,
         });
-        bootstrap::ensure(&server).await?;
+        bootstrap::start(&server).await?;
         server.bootstrapped.store(true, Ordering::Release);
         tokio::spawn(bootstrap::repair(Arc::clone(&server)));
         tokio::spawn(event_expiry::run(Arc::clone(&server)));
@@ -187,7 +187,7 @@ impl ApiServer {
     pub(crate) async fn admit_create(&self, call: &Call<'_>, object: &mut Value) -> Result<(), Status> {
         if let Some(node) = call.user.node_name() {
             let name = coracle_api::meta::name(object);
-            authz::node::check_create(node, call.resource.info.plural, object)
+            authz::node::restriction::check_create(node, call.resource.info.group, call.resource.info.plural, object)
                 .map_err(|why| Status::forbidden(&call.resource.group_resource, name, why))?;
         }
         if call.resource.info.plural == "certificatesigningrequests" {

@@ -1,221 +1,258 @@
 //! What a node may do: read what its pods need, write what is its own.
 //!
-//! The relation of a node to Secrets, ConfigMaps and ServiceAccounts is looked up in the pods bound to it, when asked:
-//! no graph is kept, so none can be stale.
+//! What only the body of a request shows is for [`restriction`] to check.
 //!
 //! Source: `plugin/pkg/auth/authorizer/node/node_authorizer.go` at v1.37.
+
+mod graph;
+pub(crate) mod restriction;
 
 use std::sync::Arc;
 
 use coracle_api::{meta, selector::FieldSelector};
 use serde_json::Value;
 
-use super::{Attributes, Authorizer, Decision};
-use crate::{
-    registry::resource::Registry,
-    request_info::{RequestInfo, ResourceRequest, Verb},
-    watch_cache::{Entry, ListRequest, Scope, Selection},
+use self::graph::{Graph, References};
+use super::{
+    Attributes, ResourceTarget, Target,
+    rule::{Pool, Rule},
 };
+use crate::{bootstrap::policy, registry::resource::Registry};
 
 const LEASE_NAMESPACE: &str = "kube-node-lease";
 
 /// Decides on requests of nodes; has no opinion on others.
 pub(crate) struct NodeAuthorizer {
     registry: Arc<Registry>,
+    graph: Option<Graph>,
+    /// For what is not a matter of one node or another.
+    rules: Box<[Rule]>,
 }
 
-impl Authorizer for NodeAuthorizer {
-    fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
-        let Some(node) = attributes.user.node_name() else { return Decision::NoOpinion(None) };
-        let RequestInfo::Resource(request) = attributes.request else { return Decision::NoOpinion(None) };
-        let selector = attributes.query.text("fieldSelector");
-        match self.check(node, request, selector) {
-            Ok(true) => Decision::Allow,
-            Ok(false) => Decision::NoOpinion(None),
-            Err(why) => Decision::NoOpinion(Some(why)),
-        }
-    }
-}
+/// Allowed, left to others, or left to others for a reason.
+type Answer = Result<bool, String>;
 
 impl NodeAuthorizer {
-    pub(crate) fn new(registry: Arc<Registry>) -> Self {
-        Self { registry }
+    pub(crate) fn new(registry: &Arc<Registry>) -> Self {
+        let graph = registry.core("pods").map(Graph::new);
+        let rules = Rule::parse_all(&policy::cluster_role("system:node").unwrap_or_default(), &mut Pool::default());
+        Self { registry: Arc::clone(registry), graph, rules }
     }
 
-    fn check(&self, node: &str, request: &ResourceRequest<'_>, selector: Option<&str>) -> Result<bool, String> {
-        let read = matches!(request.verb, Verb::Get | Verb::List | Verb::Watch);
-        let own = request.name == node;
-        match (request.group, request.resource, request.subresource) {
-            ("", "secrets" | "configmaps", "") if read => self.may_read_object(node, request),
-            ("", "serviceaccounts", "") if request.verb == Verb::Get => self.related(node, request, uses_account),
-            ("", "serviceaccounts", "token") if request.verb == Verb::Create => {
-                self.related(node, request, uses_account)
+    /// Whether a node may; `Ok(false)` for anybody else.
+    ///
+    /// # Errors
+    /// Why not, in upstream's words.
+    pub(crate) fn authorize(&self, attributes: &Attributes<'_>) -> Answer {
+        let Some(node) = attributes.user.node_name() else { return Ok(false) };
+        let Target::Resource(target) = &attributes.target else { return Ok(self.by_rules(attributes)) };
+        let verb = attributes.verb;
+        match (target.group, target.resource) {
+            ("", "secrets") => self.read(node, verb, target, |references| &references.secrets),
+            ("", "configmaps") => self.read(node, verb, target, |references| &references.config_maps),
+            ("", "persistentvolumeclaims") if target.subresource == "status" => {
+                if !matches!(verb, "get" | "update" | "patch") {
+                    return Err("can only get/update/patch this type".to_owned());
+                }
+                self.related(node, target, |references| has(&references.claims, target.name))
             }
-            ("", "pods", "") if matches!(request.verb, Verb::List | Verb::Watch) => may_list_pods(node, selector),
-            // The body is checked when it is decoded.
-            ("", "pods", "") if request.verb == Verb::Create => Ok(true),
-            ("", "pods", "" | "status" | "eviction") => Ok(self.is_own_pod(node, request)),
-            ("", "nodes", "" | "status") => Ok(read
-                || (own && matches!(request.verb, Verb::Update | Verb::Patch))
-                || (request.verb == Verb::Create && request.subresource.is_empty())),
-            ("", "services" | "endpoints" | "namespaces", "") | ("discovery.k8s.io", "endpointslices", "") => Ok(read),
-            ("" | "events.k8s.io", "events", "") => {
-                Ok(matches!(request.verb, Verb::Create | Verb::Update | Verb::Patch))
+            ("", "persistentvolumeclaims") => self.get(node, verb, target, |references| &references.claims),
+            ("", "persistentvolumes") => self.persistent_volume(node, verb, target),
+            ("resource.k8s.io", "resourceclaims") => {
+                self.get(node, verb, target, |references| &references.resource_claims)
             }
-            ("coordination.k8s.io", "leases", "") if request.namespace == LEASE_NAMESPACE => Ok(request.verb
-                == Verb::Create
-                || (own && matches!(request.verb, Verb::Get | Verb::Update | Verb::Patch | Verb::Delete))),
-            ("certificates.k8s.io", "certificatesigningrequests", "") => Ok(read || request.verb == Verb::Create),
-            ("authentication.k8s.io", "tokenreviews", "") | ("authorization.k8s.io", "subjectaccessreviews", "") => {
-                Ok(request.verb == Verb::Create)
+            ("storage.k8s.io", "volumeattachments") => self.attachment(node, verb, target),
+            ("", "serviceaccounts") => self.account(node, verb, target),
+            ("coordination.k8s.io", "leases") => lease(node, verb, target),
+            ("storage.k8s.io", "csinodes") => own(node, verb, target),
+            ("resource.k8s.io", "resourceslices") => slices(node, verb, target),
+            ("", "nodes") => nodes(node, verb, target),
+            ("", "pods") => self.pod(node, verb, target),
+            _ => Ok(self.by_rules(attributes)),
+        }
+    }
+
+    fn by_rules(&self, attributes: &Attributes<'_>) -> bool {
+        self.rules.iter().any(|rule| rule.allows(attributes.verb, &attributes.target))
+    }
+
+    /// An object of a namespace, by name, that a pod of this node refers to.
+    fn read(
+        &self,
+        node: &str,
+        verb: &str,
+        target: &ResourceTarget<'_>,
+        list: impl Fn(&References) -> &[Box<str>],
+    ) -> Answer {
+        if !matches!(verb, "get" | "list" | "watch") {
+            return Err("can only read resources of this type".to_owned());
+        }
+        if !target.subresource.is_empty() {
+            return Err("cannot read subresource".to_owned());
+        }
+        if target.namespace.is_empty() {
+            return Err("can only read namespaced object of this type".to_owned());
+        }
+        self.related(node, target, |references| has(list(references), target.name))
+    }
+
+    fn get(
+        &self,
+        node: &str,
+        verb: &str,
+        target: &ResourceTarget<'_>,
+        list: impl Fn(&References) -> &[Box<str>],
+    ) -> Answer {
+        individual(verb, target)?;
+        self.related(node, target, |references| has(list(references), target.name))
+    }
+
+    fn related(&self, node: &str, target: &ResourceTarget<'_>, refers: impl Fn(&References) -> bool) -> Answer {
+        if target.name.is_empty() {
+            return Err("No Object name found".to_owned());
+        }
+        match &self.graph {
+            Some(graph) if graph.is_related(node, target.namespace, refers) => Ok(true),
+            _ => Err(unrelated(node)),
+        }
+    }
+
+    /// A volume whose claim a pod of this node refers to.
+    fn persistent_volume(&self, node: &str, verb: &str, target: &ResourceTarget<'_>) -> Answer {
+        individual(verb, target)?;
+        let volume = self.object("", "persistentvolumes", target.name).unwrap_or_default();
+        let claim = |field: &str| meta::get_str(&volume, &["spec", "claimRef", field]);
+        let (namespace, name) = (claim("namespace"), claim("name"));
+        match &self.graph {
+            Some(graph)
+                if !name.is_empty()
+                    && graph.is_related(node, namespace, |references| has(&references.claims, name)) =>
+            {
+                Ok(true)
             }
+            _ => Err(unrelated(node)),
+        }
+    }
+
+    fn attachment(&self, node: &str, verb: &str, target: &ResourceTarget<'_>) -> Answer {
+        individual(verb, target)?;
+        let attachment = self.object("storage.k8s.io", "volumeattachments", target.name).unwrap_or_default();
+        if meta::get_str(&attachment, &["spec", "nodeName"]) == node {
+            return Ok(true);
+        }
+        Err(unrelated(node))
+    }
+
+    /// A cluster-scoped object.
+    fn object(&self, group: &str, plural: &str, name: &str) -> Option<Value> {
+        let resource = self.registry.get(group, "v1", plural)?;
+        let entry = resource.cache.get(&resource.key("", name))?;
+        serde_json::from_slice(entry.json()).ok()
+    }
+
+    fn account(&self, node: &str, verb: &str, target: &ResourceTarget<'_>) -> Answer {
+        match (verb, target.subresource) {
+            ("create", "token") | ("get", "") => {
+                self.related(node, target, |references| *references.account == *target.name)
+            }
+            (_, "token") => Err("can only create tokens for individual service accounts".to_owned()),
+            _ => Err("can only get individual service accounts or create their tokens".to_owned()),
+        }
+    }
+
+    fn pod(&self, node: &str, verb: &str, target: &ResourceTarget<'_>) -> Answer {
+        match (verb, target.subresource) {
+            ("get", "") if self.is_own_pod(node, target) => Ok(true),
+            ("get", "") => Err(unrelated(node)),
+            ("list" | "watch", "") => {
+                let selector =
+                    target.field_selector.and_then(|text| FieldSelector::parse(text).ok()).unwrap_or_default();
+                if selector.exact("spec.nodeName") == Some(node) {
+                    return Ok(true);
+                }
+                Err("can only list/watch pods with spec.nodeName field selector".to_owned())
+            }
+            // Whose pod it is, admission checks.
+            ("create" | "delete", "") | ("update" | "patch", "status") | ("create", "eviction") => Ok(true),
+            ("get", "status") => Ok(self.is_own_pod(node, target)),
             _ => Ok(false),
         }
     }
 
-    /// One Secret or ConfigMap, by name, that a pod of this node refers to.
-    fn may_read_object(&self, node: &str, request: &ResourceRequest<'_>) -> Result<bool, String> {
-        if request.name.is_empty() {
-            return Err("can only read resources of this type individually: No Object name found".to_owned());
-        }
-        let is_secret = request.resource == "secrets";
-        self.related(
-            node,
-            request,
-            |pod, name| {
-                if is_secret { uses_secret(pod, name) } else { uses_config_map(pod, name) }
-            },
-        )
-    }
-
-    fn related(
-        &self,
-        node: &str,
-        request: &ResourceRequest<'_>,
-        uses: impl Fn(&Value, &str) -> bool,
-    ) -> Result<bool, String> {
-        let is_related = self
-            .pods_of(node, &request.namespace)
-            .iter()
-            .filter_map(|entry| serde_json::from_slice::<Value>(entry.json()).ok())
-            .any(|pod| uses(&pod, &request.name));
-        if is_related {
-            return Ok(true);
-        }
-        Err(format!("no relationship found between node '{node}' and this object"))
-    }
-
-    fn pods_of(&self, node: &str, namespace: &str) -> Vec<Arc<Entry>> {
-        let Some(pods) = self.registry.core("pods") else { return Vec::new() };
-        let wanted = node.to_owned();
-        let selection = Selection::of(Scope::Namespace(namespace.to_owned()))
-            .filter(Arc::new(move |entry| entry.field("spec.nodeName") == Some(&wanted)));
-        pods.cache.list(&ListRequest::all(selection)).map(|result| result.entries).unwrap_or_default()
-    }
-
     /// A pod that is gone is nobody's: the handler answers 404.
-    fn is_own_pod(&self, node: &str, request: &ResourceRequest<'_>) -> bool {
+    fn is_own_pod(&self, node: &str, target: &ResourceTarget<'_>) -> bool {
         let Some(pods) = self.registry.core("pods") else { return false };
-        let entry = pods.cache.get(&pods.key(&request.namespace, &request.name));
+        let entry = pods.cache.get(&pods.key(target.namespace, target.name));
         entry.is_none_or(|entry| entry.field("spec.nodeName") == Some(node))
     }
 }
 
-fn may_list_pods(node: &str, selector: Option<&str>) -> Result<bool, String> {
-    let selector = selector.and_then(|text| FieldSelector::parse(text).ok()).unwrap_or_default();
-    if selector.exact("spec.nodeName") == Some(node) {
-        return Ok(true);
+fn has(names: &[Box<str>], name: &str) -> bool {
+    names.iter().any(|own| **own == *name)
+}
+
+fn unrelated(node: &str) -> String {
+    format!("no relationship found between node '{node}' and this object")
+}
+
+fn individual(verb: &str, target: &ResourceTarget<'_>) -> Result<(), String> {
+    if verb != "get" {
+        return Err("can only get individual resources of this type".to_owned());
     }
-    Err("can only list/watch pods with spec.nodeName field selector".to_owned())
+    if !target.subresource.is_empty() {
+        return Err("cannot get subresource".to_owned());
+    }
+    Ok(())
 }
 
-fn uses_account(pod: &Value, name: &str) -> bool {
-    let account = meta::get_str(pod, &["spec", "serviceAccountName"]);
-    (if account.is_empty() { "default" } else { account }) == name
+fn lease(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Answer {
+    if !matches!(verb, "get" | "create" | "update" | "patch" | "delete") {
+        return Err("can only get, create, update, patch, or delete a node lease".to_owned());
+    }
+    if target.namespace != LEASE_NAMESPACE {
+        return Err(format!("can only access leases in the {LEASE_NAMESPACE:?} system namespace"));
+    }
+    if verb != "create" && target.name != node {
+        return Err("can only access node lease with the same name as the requesting node".to_owned());
+    }
+    Ok(true)
 }
 
-fn uses_secret(pod: &Value, name: &str) -> bool {
-    let pulls = meta::get_array(pod, &["spec", "imagePullSecrets"]);
-    pulls.iter().any(|secret| meta::get_str(secret, &["name"]) == name)
-        || volumes(pod).any(|volume| {
-            meta::get_str(volume, &["secret", "secretName"]) == name
-                || sources(volume).any(|source| meta::get_str(source, &["secret", "name"]) == name)
-        })
-        || environment_uses(pod, "secretRef", "secretKeyRef", name)
+fn own(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Answer {
+    if !target.subresource.is_empty() {
+        return Err("cannot authorize CSINode subresources".to_owned());
+    }
+    if !matches!(verb, "get" | "create" | "update" | "patch" | "delete") {
+        return Err("can only get, create, update, patch, or delete a CSINode".to_owned());
+    }
+    if verb != "create" && target.name != node {
+        return Err("can only access CSINode with the same name as the requesting node".to_owned());
+    }
+    Ok(true)
 }
 
-fn uses_config_map(pod: &Value, name: &str) -> bool {
-    volumes(pod).any(|volume| {
-        meta::get_str(volume, &["configMap", "name"]) == name
-            || sources(volume).any(|source| meta::get_str(source, &["configMap", "name"]) == name)
-    }) || environment_uses(pod, "configMapRef", "configMapKeyRef", name)
-}
-
-fn volumes(pod: &Value) -> impl Iterator<Item = &Value> {
-    meta::get_array(pod, &["spec", "volumes"]).iter()
-}
-
-fn sources(volume: &Value) -> impl Iterator<Item = &Value> {
-    meta::get_array(volume, &["projected", "sources"]).iter()
-}
-
-fn environment_uses(pod: &Value, whole: &str, key: &str, name: &str) -> bool {
-    let containers = ["containers", "initContainers", "ephemeralContainers"];
-    containers.iter().flat_map(|list| meta::get_array(pod, &["spec", list])).any(|container| {
-        meta::get_array(container, &["envFrom"]).iter().any(|from| meta::get_str(from, &[whole, "name"]) == name)
-            || meta::get_array(container, &["env"])
-                .iter()
-                .any(|variable| meta::get_str(variable, &["valueFrom", key, "name"]) == name)
-    })
-}
-
-/// Whether a node may make this object: what the URL does not show.
-///
-/// Source: `plugin/pkg/admission/noderestriction/admission.go`.
-pub(crate) fn check_create(node: &str, resource: &str, object: &Value) -> Result<(), String> {
-    match resource {
-        "nodes" if meta::name(object) != node => {
-            Err(format!("node {node:?} is not allowed to modify node {:?}", meta::name(object)))
+fn slices(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Answer {
+    match verb {
+        "create" => Ok(true),
+        "list" | "watch" | "deletecollection" => {
+            let selector = target.field_selector.and_then(|text| FieldSelector::parse(text).ok()).unwrap_or_default();
+            if selector.exact("spec.nodeName") == Some(node) {
+                return Ok(true);
+            }
+            Err("can only list/watch/deletecollection resourceslices with nodeName field selector".to_owned())
         }
-        "leases" if meta::name(object) != node => {
-            Err("can only access node lease with the same name as the requesting node".to_owned())
-        }
-        "pods" if meta::annotation(object, "kubernetes.io/config.mirror").is_none() => Err(format!(
-            "pod does not have \"kubernetes.io/config.mirror\" annotation, node {node:?} can only create mirror pods"
-        )),
-        "pods" if meta::get_str(object, &["spec", "nodeName"]) != node => {
-            Err(format!("node {node:?} can only create pods with spec.nodeName set to itself"))
-        }
-        _ => Ok(()),
+        _ => Ok(false),
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn references_are_found_wherever_a_pod_has_them() {
-        let pod = json!({"spec": {
-            "imagePullSecrets": [{"name": "pull"}],
-            "volumes": [
-                {"secret": {"secretName": "vol"}}, {"configMap": {"name": "cm-vol"}},
-                {"projected": {"sources": [{"secret": {"name": "proj"}}, {"configMap": {"name": "cm-proj"}}]}},
-            ],
-            "containers": [{"envFrom": [{"secretRef": {"name": "env-all"}}, {"configMapRef": {"name": "cm-all"}}]}],
-            "initContainers": [{"env": [
-                {"valueFrom": {"secretKeyRef": {"name": "env-key"}}},
-                {"valueFrom": {"configMapKeyRef": {"name": "cm-key"}}},
-            ]}],
-        }});
-        for name in ["pull", "vol", "proj", "env-all", "env-key"] {
-            assert!(uses_secret(&pod, name) && !uses_config_map(&pod, name), "{name}");
+fn nodes(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Answer {
+    match (verb, target.subresource) {
+        ("create" | "update" | "patch", "") | ("update" | "patch", "status") => Ok(true),
+        ("get" | "list" | "watch", "" | "status") if target.name == node => Ok(true),
+        ("get" | "list" | "watch", "") => {
+            let which = if target.name.is_empty() { "all nodes".to_owned() } else { format!("'{}'", target.name) };
+            Err(format!("node '{node}' cannot read {which}, only its own Node object"))
         }
-        for name in ["cm-vol", "cm-proj", "cm-all", "cm-key"] {
-            assert!(uses_config_map(&pod, name) && !uses_secret(&pod, name), "{name}");
-        }
-        assert!(uses_account(&pod, "default") && !uses_account(&pod, "other"));
-        assert!(!uses_secret(&pod, "other"));
+        _ => Ok(false),
     }
 }

@@ -58,6 +58,17 @@ impl Watcher {
         Ok(deliveries)
     }
 
+    /// Whether something happened since the last [`Watcher::drain`], perhaps not for this selection. An atomic load.
+    pub(crate) fn has_news(&self) -> bool {
+        self.newest.has_changed().unwrap_or(true)
+    }
+
+    /// As [`Watcher::ready`], for those who ask [`Watcher::has_news`] before.
+    pub(crate) fn drain(&mut self) -> Result<Vec<Delivery>, WatchCacheError> {
+        self.newest.mark_unchanged();
+        self.ready()
+    }
+
     /// A revision that a bookmark may announce now: everything up to it has been delivered. `None` while events wait.
     pub fn progress(&mut self) -> Option<Revision> {
         self.resource.progress(&self.group, &mut self.cursor, &self.selection.scope)

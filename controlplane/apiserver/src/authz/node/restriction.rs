@@ -1,0 +1,251 @@
+//! NodeRestriction: what a node may write, where the URL does not show it. Pure.
+//!
+//! Source: `plugin/pkg/admission/noderestriction/admission.go` at v1.37.
+
+use std::collections::BTreeSet;
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use coracle_api::meta;
+use rustls_pki_types::{CertificateSigningRequestDer, pem::PemObject as _};
+use serde_json::Value;
+use x509_parser::{certification_request::X509CertificationRequest, prelude::FromDer as _};
+
+use super::graph::References;
+
+const MIRROR: &str = "kubernetes.io/config.mirror";
+const NODE_SIGNERS: &[&str] = &["kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"];
+/// Labels of upstream's namespaces that a node may set on itself.
+const NODE_LABELS: &[&str] = &[
+    "kubernetes.io/hostname",
+    "kubernetes.io/os",
+    "kubernetes.io/arch",
+    "beta.kubernetes.io/os",
+    "beta.kubernetes.io/arch",
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    "beta.kubernetes.io/instance-type",
+];
+const NODE_LABEL_NAMESPACES: &[&str] = &["kubelet.kubernetes.io", "node.kubernetes.io"];
+
+/// Whether `node` may make this object.
+///
+/// # Errors
+/// Why not, in upstream's words.
+pub(crate) fn check_create(node: &str, group: &str, resource: &str, object: &Value) -> Result<(), String> {
+    match (group, resource) {
+        ("", "nodes") => {
+            own_node(node, meta::name(object))?;
+            labels(node, &changed_labels(&Value::Null, object), "set the following labels")
+        }
+        ("coordination.k8s.io", "leases") if meta::name(object) != node => {
+            Err("can only access node lease with the same name as the requesting node".to_owned())
+        }
+        ("storage.k8s.io", "csinodes") if meta::name(object) != node => {
+            Err("can only access CSINode with the same name as the requesting node".to_owned())
+        }
+        ("resource.k8s.io", "resourceslices") if meta::get_str(object, &["spec", "nodeName"]) != node => {
+            Err("can only create ResourceSlice with the same NodeName as the requesting node".to_owned())
+        }
+        ("", "pods") => mirror_pod(node, object),
+        ("certificates.k8s.io", "certificatesigningrequests") => certificate_request(node, object),
+        _ => Ok(()),
+    }
+}
+
+fn own_node(node: &str, name: &str) -> Result<(), String> {
+    if name == node {
+        return Ok(());
+    }
+    Err(format!("node {node:?} is not allowed to modify node {name:?}"))
+}
+
+fn mirror_pod(node: &str, pod: &Value) -> Result<(), String> {
+    if meta::annotation(pod, MIRROR).is_none() {
+        return Err(format!("pod does not have {MIRROR:?} annotation, node {node:?} can only create mirror pods"));
+    }
+    if meta::get_str(pod, &["spec", "nodeName"]) != node {
+        return Err(format!("node {node:?} can only create pods with spec.nodeName set to itself"));
+    }
+    if let [owner, others @ ..] = meta::owner_references(pod)
+        && (!others.is_empty() || meta::text(owner, "kind") != "Node" || meta::text(owner, "name") != node)
+    {
+        return Err(format!("node {node:?} can only create pods with an owner reference set to itself"));
+    }
+    let references = References::of(pod);
+    let refuse = |what: &str| Err(format!("node {node:?} can not create pods that reference {what}"));
+    if !meta::get_str(pod, &["spec", "serviceAccountName"]).is_empty() {
+        return refuse("a service account");
+    }
+    let kinds = [
+        (&references.secrets, "secrets"),
+        (&references.config_maps, "configmaps"),
+        (&references.claims, "persistentvolumeclaims"),
+        (&references.resource_claims, "resourceclaims"),
+    ];
+    match kinds.iter().find(|(names, _)| !names.is_empty()) {
+        Some((_, what)) => refuse(what),
+        None => Ok(()),
+    }
+}
+
+/// A node asks for certificates of its own name only.
+fn certificate_request(node: &str, object: &Value) -> Result<(), String> {
+    if !NODE_SIGNERS.contains(&meta::get_str(object, &["spec", "signerName"])) {
+        return Ok(());
+    }
+    let name = common_name(meta::get_str(object, &["spec", "request"]));
+    let expected = format!("system:node:{node}");
+    match name {
+        Some(name) if name == expected => Ok(()),
+        Some(_) => Err(format!("can only create a node CSR with CN={expected}")),
+        None => Err("unable to parse csr".to_owned()),
+    }
+}
+
+fn common_name(request: &str) -> Option<String> {
+    with_subject(request, |subject| subject.iter_common_name().next()?.as_str().ok().map(str::to_owned)).flatten()
+}
+
+/// Reads the subject of a certificate request as it stands in `spec.request`.
+pub(crate) fn with_subject<T>(request: &str, read: impl FnOnce(&x509_parser::x509::X509Name<'_>) -> T) -> Option<T> {
+    let pem = BASE64_STANDARD.decode(request).ok()?;
+    let der = CertificateSigningRequestDer::from_pem_slice(&pem).ok()?;
+    let (_, parsed) = X509CertificationRequest::from_der(&der).ok()?;
+    Some(read(&parsed.certification_request_info.subject))
+}
+
+/// Whether `node` may change this object so. `subresource` is empty for the object itself.
+///
+/// # Errors
+/// Why not, in upstream's words.
+pub(crate) fn check_update(
+    node: &str,
+    (resource, subresource): (&str, &str),
+    new: &Value,
+    old: &Value,
+) -> Result<(), String> {
+    match resource {
+        "pods" => {
+            let bound = meta::get_str(old, &["spec", "nodeName"]);
+            if bound != node {
+                return Err(format!(
+                    "node {node:?} can only update pod status for pods with spec.nodeName set to itself"
+                ));
+            }
+            if subresource == "status" && meta::labels(new) != meta::labels(old) {
+                return Err(format!("node {node:?} cannot update labels through pod status"));
+            }
+            Ok(())
+        }
+        "nodes" => {
+            own_node(node, meta::name(old))?;
+            let taints = |object: &Value| meta::get_array(object, &["spec", "taints"]).to_vec();
+            if taints(new) != taints(old) {
+                return Err(format!("node {node:?} is not allowed to modify taints"));
+            }
+            if meta::owner_references(new) != meta::owner_references(old) {
+                return Err(format!("node {node:?} is not allowed to modify ownerReferences"));
+            }
+            labels(node, &changed_labels(old, new), "modify labels")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether `node` may delete or evict this pod.
+///
+/// # Errors
+/// Why not, in upstream's words.
+pub(crate) fn check_delete(node: &str, resource: &str, verb: &str, old: &Value) -> Result<(), String> {
+    if resource == "pods" && meta::get_str(old, &["spec", "nodeName"]) != node {
+        return Err(format!("node {node:?} can only {verb} pods with spec.nodeName set to itself"));
+    }
+    Ok(())
+}
+
+fn changed_labels(old: &Value, new: &Value) -> BTreeSet<String> {
+    let keys = |object: &Value| -> BTreeSet<String> {
+        meta::labels(object).into_iter().flat_map(|l| l.keys().cloned()).collect()
+    };
+    let (before, after) = (keys(old), keys(new));
+    before.union(&after).filter(|key| meta::label(old, key) != meta::label(new, key)).cloned().collect()
+}
+
+fn labels(node: &str, changed: &BTreeSet<String>, verb: &str) -> Result<(), String> {
+    let forbidden: Vec<&str> = changed.iter().map(String::as_str).filter(|label| is_forbidden(label)).collect();
+    if forbidden.is_empty() {
+        return Ok(());
+    }
+    Err(format!("node {node:?} is not allowed to {verb}: {}", forbidden.join(", ")))
+}
+
+fn is_forbidden(label: &str) -> bool {
+    let Some((namespace, _)) = label.split_once('/') else { return false };
+    let within = |root: &str| namespace == root || namespace.strip_suffix(root).is_some_and(|rest| rest.ends_with('.'));
+    if within("node-restriction.kubernetes.io") {
+        return true;
+    }
+    let is_upstreams = within("kubernetes.io") || within("k8s.io");
+    is_upstreams && !NODE_LABELS.contains(&label) && !NODE_LABEL_NAMESPACES.iter().any(|root| within(root))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_node_writes_only_what_is_its_own() {
+        let node = |name: &str, label: &str| json!({"metadata": {"name": name, "labels": {label: "x"}}});
+        let create = |resource: &str, object: &Value| check_create("n1", "", resource, object).err();
+        assert_eq!(create("nodes", &node("n1", "kubernetes.io/os")), None);
+        assert_eq!(create("nodes", &node("n1", "example.org/rack")), None);
+        assert_eq!(
+            create("nodes", &node("n1", "node-restriction.kubernetes.io/x")).as_deref(),
+            Some("node \"n1\" is not allowed to set the following labels: node-restriction.kubernetes.io/x")
+        );
+        assert_eq!(
+            create("nodes", &node("n2", "a")).as_deref(),
+            Some("node \"n1\" is not allowed to modify node \"n2\"")
+        );
+        let lease = check_create("n1", "coordination.k8s.io", "leases", &node("n2", "a"));
+        assert_eq!(lease.unwrap_err(), "can only access node lease with the same name as the requesting node");
+        let tainted = json!({"metadata": {"name": "n1"}, "spec": {"taints": [{"key": "a"}]}});
+        let plain = json!({"metadata": {"name": "n1"}, "spec": {}});
+        assert_eq!(
+            check_update("n1", ("nodes", ""), &plain, &tainted).unwrap_err(),
+            "node \"n1\" is not allowed to modify taints"
+        );
+        assert!(
+            check_update("n1", ("nodes", ""), &node("n1", "node-role.kubernetes.io/control-plane"), &plain).is_err()
+        );
+    }
+
+    #[test]
+    fn a_node_makes_mirror_pods_alone() {
+        let pod = |spec: Value| json!({"metadata": {"name": "p", "annotations": {MIRROR: "x"}}, "spec": spec});
+        let create = |pod: &Value| check_create("n1", "", "pods", pod).err().unwrap_or_default();
+        assert_eq!(create(&pod(json!({"nodeName": "n1"}))), "");
+        assert_eq!(
+            create(&pod(json!({"nodeName": "n2"}))),
+            "node \"n1\" can only create pods with spec.nodeName set to itself"
+        );
+        let secret = json!({"nodeName": "n1", "volumes": [{"secret": {"secretName": "s"}}]});
+        assert_eq!(create(&pod(secret)), "node \"n1\" can not create pods that reference secrets");
+        assert!(create(&json!({"metadata": {"name": "p"}})).contains("can only create mirror pods"));
+    }
+
+    #[test]
+    fn pods_of_other_nodes_are_out_of_reach() {
+        let pod = |node: &str| json!({"metadata": {"name": "p"}, "spec": {"nodeName": node}});
+        assert!(check_update("n1", ("pods", "status"), &pod("n1"), &pod("n1")).is_ok());
+        assert!(check_update("n1", ("pods", "status"), &pod("n2"), &pod("n2")).is_err());
+        assert!(check_delete("n1", "pods", "delete", &pod("n1")).is_ok());
+        assert_eq!(
+            check_delete("n1", "pods", "delete", &pod("n2")).unwrap_err(),
+            "node \"n1\" can only delete pods with spec.nodeName set to itself"
+        );
+    }
+}
