@@ -44,10 +44,14 @@ stop: ## End what `make run` started and leave nothing behind
 	examples/demo.sh stop "$(BIN)" "$(TOOLS)" "$(IMAGES)"
 
 .PHONY: test
-test: deps images ## Everything: unit, component, namespace and root tests
+test: deps images check-deploy ## Everything: unit, component, namespace and root tests
 	cargo build --locked --workspace --bins
 	CORACLE_TOOLS="$(TOOLS)" CORACLE_IMAGES="$(IMAGES)" REQUIRE_ROOT=$(if $(filter 0,$(shell id -u)),1,) \
 	  cargo nextest run --locked --workspace $(TEST_ARGS)
+
+.PHONY: check-deploy
+check-deploy: ## shellcheck and vagrant validate
+	tests/check-deploy.sh
 
 .PHONY: check
 check: ## fmt, clippy, doc, tidy
@@ -59,6 +63,14 @@ check: ## fmt, clippy, doc, tidy
 .PHONY: bench
 bench: build images ## Figures of ARCHITECTURE.md, printed as a table
 	tests/bench.sh "$(BIN)" "$(TOOLS)" "$(IMAGES)"
+
+.PHONY: dist
+dist: build ## Release archive in target/dist: binaries, units, provision.sh, examples, licences, checksums
+	tests/dist.sh "$(BIN)" "$(TARGET)/dist"
+
+.PHONY: test-vm
+test-vm: dist images ## provision.sh and a whole cluster in VMs of their own (no KVM needed; VM_NODES=1 for a smaller one)
+	tests/vm/run.sh "$(TARGET)/dist" "$(TOOLS)" "$(IMAGES)" "$(TARGET)/vm"
 
 .PHONY: clean
 clean: ## Remove build output
