@@ -10,6 +10,7 @@ mod port_forward;
 mod query;
 mod reply;
 mod summary;
+mod tunnel;
 mod websocket;
 
 use std::{sync::Arc, time::Duration};

@@ -1,15 +1,19 @@
-//! `/portForward` over the channel protocol of WebSockets: `?port=80&port=81`, two channels a port.
+//! `/portForward`, in two forms.
 //!
-//! Channel 2n carries the data of the n-th port, 2n+1 its errors; the first message on each holds the port number as two
-//! little-endian bytes. The SPDY form of kubectl is not served here.
+//! The channel protocol of WebSockets, as client libraries have it: `?port=80&port=81`, two channels a port. Channel 2n
+//! carries the data of the n-th port, 2n+1 its errors; the first message on each holds the port number as two
+//! little-endian bytes. With v5 the message 255 n ends channel n.
+//!
+//! A bare TCP tunnel, as the API server has it: `?port=80` with `Upgrade: tcp`, answered once the connection stands;
+//! `address=pod` goes to the pod's own address instead of its loopback. kubectl's SPDY ends at the API server (ADR 2).
 
 use bytes::Bytes;
-use futures::{SinkExt, StreamExt};
+use futures::{SinkExt, StreamExt, stream::SplitStream};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::tcp::OwnedWriteHalf,
+    net::tcp::{OwnedReadHalf, OwnedWriteHalf},
     sync::mpsc,
 };
 use tokio_tungstenite::tungstenite::Message;
@@ -18,11 +22,15 @@ use super::{
     ServerContext,
     query::Query,
     reply::{Body, ReplyError},
+    tunnel,
     websocket::{Socket, Upgrade},
 };
 use crate::runtime::types::{SandboxId, SandboxState};
 
-const PROTOCOLS: [&str; 3] = ["v4.channel.k8s.io", "v5.channel.k8s.io", "portforward.k8s.io"];
+const V5: &str = "v5.channel.k8s.io";
+/// Client libraries offer v5 for every stream and mean v4 here: ends of channels only for those that say nothing else.
+const PROTOCOLS: [&str; 3] = ["v4.channel.k8s.io", V5, "portforward.k8s.io"];
+const CLOSE: u8 = 255;
 const PIECE: usize = 32 * 1024;
 const OUTGOING: usize = 8;
 /// Channels are one byte.
@@ -45,21 +53,31 @@ pub(super) async fn serve(
         .ok_or_else(|| ReplyError::bad_request("ports must be numbers"))?;
     let uid = server.find_pod(namespace, pod)?;
     let (sandboxes, _) = server.ctx.runtime.pod_state(&uid).await.map_err(|error| ReplyError::internal(&error))?;
-    let sandbox = sandboxes.into_iter().find(|s| s.state == SandboxState::Ready).map(|s| s.id);
+    let sandbox = sandboxes.into_iter().find(|s| s.state == SandboxState::Ready);
     let sandbox = sandbox.ok_or_else(|| ReplyError::bad_request(format!("pod \"{pod}\" has no running sandbox")))?;
+    if let (true, &[port]) = (tunnel::is_asked(&request), &ports[..]) {
+        let connection = if query.get("address") == Some("pod") {
+            tunnel::dial_pod(server.ctx.config.node_ip, &sandbox, port).await
+        } else {
+            let connection = server.ctx.runtime.port_forward(&sandbox.id, port).await;
+            connection.map_err(|error| tunnel::refused(port, &error))
+        };
+        return tunnel::serve(&mut request, connection?);
+    }
     let upgrade = Upgrade::accept(&mut request, &PROTOCOLS)?;
+    let can_close = upgrade.protocol == V5;
     let (response, socket) = upgrade.finish()?;
     let server = server.clone();
     // Ends with the connection.
     drop(tokio::spawn(async move {
         if let Some(socket) = socket.await {
-            forward(&server, &sandbox, &ports, socket).await;
+            forward(&server, &sandbox.id, &ports, socket, can_close).await;
         }
     }));
     Ok(response)
 }
 
-async fn forward(server: &ServerContext, sandbox: &SandboxId, ports: &[u16], socket: Socket) {
+async fn forward(server: &ServerContext, sandbox: &SandboxId, ports: &[u16], socket: Socket, can_close: bool) {
     let (mut sink, mut incoming) = socket.split();
     let (outgoing, mut messages) = mpsc::channel::<Message>(OUTGOING);
     let write = async move {
@@ -79,48 +97,64 @@ async fn forward(server: &ServerContext, sandbox: &SandboxId, ports: &[u16], soc
             }
             match server.ctx.runtime.port_forward(sandbox, port).await {
                 Ok(stream) => {
-                    let (mut reader, writer) = stream.into_split();
+                    let (reader, writer) = stream.into_split();
                     writers.push(Some(writer));
-                    let outgoing = outgoing.clone();
-                    readers.push(async move {
-                        let mut buffer = vec![0; PIECE];
-                        while let Ok(read @ 1..) = reader.read(&mut buffer).await {
-                            if outgoing.send(message(channel, &buffer[..read])).await.is_err() {
-                                return;
-                            }
-                        }
-                    });
+                    readers.push(read(reader, channel, &outgoing, can_close));
                 }
                 Err(error) => {
-                    let text = format!("error forwarding port {port} to pod: {error}");
+                    let text = tunnel::reason(port, &error);
                     let _ = outgoing.send(message(channel + 1, text.as_bytes())).await;
                     writers.push(None);
                 }
             }
         }
-        let receive = async {
-            while let Some(Ok(message)) = incoming.next().await {
-                let Message::Binary(data) = message else {
-                    if matches!(message, Message::Close(_)) {
-                        return;
-                    }
-                    continue;
-                };
-                let Some((&channel, bytes)) = data.split_first() else { continue };
-                if let Some(Some(writer)) = writers.get_mut(usize::from(channel / 2)).filter(|_| channel % 2 == 0) {
-                    let _ = writer.write_all(bytes).await;
-                }
-            }
-        };
         let read_all = futures::future::join_all(readers);
         tokio::select! {
-            () = receive => {}
+            () = receive(&mut incoming, &mut writers) => {}
             _ = read_all => {}
         }
         let _ = outgoing.send(Message::Close(None)).await;
         drop(outgoing);
     };
     tokio::join!(write, talk);
+}
+
+async fn read(mut reader: OwnedReadHalf, channel: u8, outgoing: &mpsc::Sender<Message>, can_close: bool) {
+    let mut buffer = vec![0; PIECE];
+    while let Ok(read @ 1..) = reader.read(&mut buffer).await {
+        if outgoing.send(message(channel, &buffer[..read])).await.is_err() {
+            return;
+        }
+    }
+    if can_close {
+        let _ = outgoing.send(message(CLOSE, &[channel])).await;
+    }
+}
+
+/// Hands on what the peer sends, until it hangs up.
+async fn receive(incoming: &mut SplitStream<Socket>, writers: &mut [Option<OwnedWriteHalf>]) {
+    while let Some(Ok(message)) = incoming.next().await {
+        let Message::Binary(data) = message else {
+            if matches!(message, Message::Close(_)) {
+                return;
+            }
+            continue;
+        };
+        match data.split_first() {
+            Some((&CLOSE, [channel, ..])) => {
+                // Dropping it ends the connection's one half.
+                if let Some(writer) = writers.get_mut(usize::from(channel / 2)).filter(|_| channel % 2 == 0) {
+                    *writer = None;
+                }
+            }
+            Some((&channel, bytes)) if channel % 2 == 0 => {
+                if let Some(Some(writer)) = writers.get_mut(usize::from(channel / 2)) {
+                    let _ = writer.write_all(bytes).await;
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
 fn message(channel: u8, data: &[u8]) -> Message {

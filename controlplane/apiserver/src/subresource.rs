@@ -5,7 +5,7 @@ mod binding;
 mod eviction;
 mod finalize;
 mod scale;
-mod stream;
+pub(crate) mod stream;
 mod token;
 
 use bytes::Bytes;
@@ -44,9 +44,7 @@ pub(crate) async fn serve(call: &Call<'_>, parts: &Parts) -> Result<Response<Bod
         (Subresource::Exec | Subresource::Attach | Subresource::Portforward, Verb::Get | Verb::Create) => {
             return Box::pin(stream::upgrade(call, parts, *subresource)).await;
         }
-        (Subresource::Proxy, Verb::Get) if call.resource.is_core("nodes") => {
-            return Box::pin(stream::node_proxy(call, parts)).await;
-        }
+        (Subresource::Proxy, _) => return Box::pin(stream::proxy(call, parts)).await,
         _ => Err(unsupported(call)),
     };
     reply.map(Reply::into_response)

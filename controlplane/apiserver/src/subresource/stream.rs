@@ -1,20 +1,31 @@
-//! Streams from the node: logs, exec, attach, port-forward, and the node's own API.
+//! Streams from the node: logs, exec, attach, port-forward, and proxies.
 //!
-//! What the client may ask is decided here; the bytes are the node agent's, relayed as they come.
+//! What the client may ask is decided here; the bytes are the node agent's, relayed as they come. Nodes speak one form
+//! only, the channels of WebSockets (ADR 2): what clients speak besides is translated here.
 //!
 //! Source: `pkg/registry/core/pod/strategy.go` (`LogLocation`, `streamLocation`) at v1.37.
 
-mod location;
-mod node;
+mod carrier;
+pub(crate) mod location;
+mod negotiate;
+pub(crate) mod node;
+mod port_forward;
+mod proxy;
+mod remote_command;
+mod spdy;
+
+use std::{sync::Arc, time::Duration};
 
 use coracle_api::{
     meta,
     resource::Gvk,
-    status::{FieldErrors, Reason, Status},
+    status::{FieldErrors, Status},
 };
-use http::{Response, StatusCode, header, request::Parts};
+use futures::{FutureExt as _, future::BoxFuture};
+use http::{Response, StatusCode, request::Parts};
 use hyper::upgrade::OnUpgrade;
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 
 use crate::{
     body::Body,
@@ -24,7 +35,15 @@ use crate::{
     reply::{Reply, TEXT},
 };
 use location::Target;
+use negotiate::Form;
 pub(crate) use node::tls_config as node_tls_config;
+use port_forward::Pod;
+pub(super) use proxy::serve as proxy;
+use remote_command::Expected;
+use spdy::session::{self, Stream};
+
+/// For the client to take the answer to its upgrade.
+const UPGRADE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// `pods/log`.
 pub(super) async fn log(call: &Call<'_>) -> Result<Response<Body>, Status> {
@@ -74,9 +93,7 @@ pub(super) async fn upgrade(
     let Some(node) = location::node_of(call, &pod).await? else {
         return Err(Status::bad_request(format!("pod {} does not have a host assigned", call.info.name)));
     };
-    if !parts.headers.contains_key(header::UPGRADE) {
-        return Err(Status::bad_request("unable to upgrade: missing upgrade headers in request"));
-    }
+    let form = negotiate::form(&parts.headers, subresource)?;
     let Some(client) = parts.extensions.get::<OnUpgrade>().cloned() else {
         return Err(Status::bad_request("this connection cannot be upgraded"));
     };
@@ -84,23 +101,45 @@ pub(super) async fn upgrade(
     if !query.is_empty() {
         path_and_query = format!("{path_and_query}?{query}");
     }
-    node::relay_upgrade(call.server, parts, client, &Target { node, path_and_query }).await
+    let target = Target { node, path_and_query };
+    if form == Form::Channels {
+        return node::relay_upgrade(call.server, parts, client, &target).await;
+    }
+    let serve: BoxedServe = if subresource == Subresource::Portforward {
+        let (server, namespace, name) = (Arc::clone(call.server), call.info.namespace.to_string(), call.info.name.to_string());
+        let pod = Pod { node, namespace, name };
+        Box::new(|streams| port_forward::serve(server, pod, streams).boxed())
+    } else {
+        let expected = Expected::of(call.query);
+        // First: what the node refuses is an answer, not a stream.
+        let node = node::websocket(call.server, &target, "v5.channel.k8s.io").await?;
+        Box::new(move |streams| remote_command::translate(node, streams, expected).boxed())
+    };
+    let answer = negotiate::agree(form, &parts.headers)?;
+    let shutdown = call.server.shutdown.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = speak(client, form, serve) => {}
+        }
+    });
+    Ok(answer)
 }
 
-/// `nodes/proxy`, reading only.
-pub(super) async fn node_proxy(call: &Call<'_>, parts: &Parts) -> Result<Response<Body>, Status> {
-    let node = location::node(call, &call.info.name).await?;
-    let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
-    let target = Target { node, path_and_query: format!("/{}{query}", call.info.rest) };
-    let response = node::get(call.server, &target).await?;
-    let mut relayed = Response::builder().status(response.status());
-    if let Some(kind) = response.headers().get(header::CONTENT_TYPE) {
-        relayed = relayed.header(header::CONTENT_TYPE, kind);
-    }
-    if response.status().is_redirection() {
-        return Err(Status::new(502, Reason::InternalError, "the node answered with a redirect"));
-    }
-    relayed.body(node::stream_body(response.into_body())).map_err(Status::internal)
+type BoxedServe = Box<dyn FnOnce(mpsc::Receiver<Stream>) -> BoxFuture<'static, ()> + Send>;
+
+/// Speaks SPDY with a client, once the upgrade is through.
+async fn speak(client: OnUpgrade, form: Form, serve: BoxedServe) {
+    let upgraded = match tokio::time::timeout(UPGRADE_TIMEOUT, client).await {
+        Ok(Ok(upgraded)) => upgraded,
+        _ => return,
+    };
+    let (incoming, outgoing) = match form {
+        Form::Tunnel => carrier::tunnelled(upgraded).await,
+        _ => carrier::plain(upgraded),
+    };
+    let (streams, session) = session::serve(incoming, outgoing);
+    tokio::join!(session, serve(streams));
 }
 
 async fn pod(call: &Call<'_>) -> Result<Value, Status> {

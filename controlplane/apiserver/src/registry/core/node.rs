@@ -20,7 +20,7 @@ static INFO: ResourceInfo = ResourceInfo {
     singular: "node",
     short_names: &["no"],
     scope: Scope::Cluster,
-    subresources: &[Subresource::Status],
+    subresources: &[Subresource::Proxy, Subresource::Status],
     ..super::V1
 };
 

@@ -27,6 +27,7 @@ static INFO: ResourceInfo = ResourceInfo {
         Subresource::Exec,
         Subresource::Log,
         Subresource::Portforward,
+        Subresource::Proxy,
         Subresource::Status,
     ],
     ..super::V1

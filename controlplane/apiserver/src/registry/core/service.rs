@@ -22,7 +22,7 @@ static INFO: ResourceInfo = ResourceInfo {
     singular: "service",
     short_names: &["svc"],
     categories: &["all"],
-    subresources: &[Subresource::Status],
+    subresources: &[Subresource::Proxy, Subresource::Status],
     ..super::V1
 };
 

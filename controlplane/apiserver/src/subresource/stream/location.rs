@@ -14,9 +14,9 @@ const DEFAULT_PORT: u16 = 10250;
 
 /// A path on a node.
 #[derive(Debug)]
-pub(super) struct Target {
-    pub(super) node: SocketAddr,
-    pub(super) path_and_query: String,
+pub(crate) struct Target {
+    pub(crate) node: SocketAddr,
+    pub(crate) path_and_query: String,
 }
 
 /// The node that the pod is on; `None` while it is on none.
@@ -29,7 +29,7 @@ pub(super) async fn node_of(call: &Call<'_>, pod: &Value) -> Result<Option<Socke
 }
 
 /// Where the agent of a node listens.
-pub(super) async fn node(call: &Call<'_>, name: &str) -> Result<SocketAddr, Status> {
+pub(crate) async fn node(call: &Call<'_>, name: &str) -> Result<SocketAddr, Status> {
     let nodes = call.server.registry.core("nodes").ok_or_else(Status::no_such_path)?;
     let current = call.server.store.current(nodes, &nodes.key("", name)).await?;
     let node = current.ok_or_else(|| Status::not_found(&nodes.group_resource, name))?.object;

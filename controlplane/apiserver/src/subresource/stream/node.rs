@@ -3,21 +3,29 @@
 //! An upgrade is relayed byte for byte only after the agent has agreed to it with 101; any other answer is relayed as
 //! an answer and the connection closed, and redirects are never followed (CVE-2018-1002105, CVE-2020-8559).
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use coracle_api::status::{Reason, Status};
 use futures::TryStreamExt;
-use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt as _, BodyStream, Empty, Limited};
-use hyper::{body::Incoming, client::conn::http1, upgrade::OnUpgrade};
+use hyper::{
+    body::Incoming,
+    client::conn::http1,
+    upgrade::{OnUpgrade, Upgraded},
+};
 use hyper_util::rt::TokioIo;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
+use tokio_rustls::{TlsConnector, client::TlsStream};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{handshake::client::generate_key, protocol::Role},
+};
 
-use super::location::Target;
+use super::{carrier, location::Target, port_forward::Pod};
 use crate::{
     body::{Body, BoxError},
     pki::{Pki, PkiError},
@@ -29,7 +37,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most bytes of an error's text that are relayed.
 const ERROR_LIMIT: usize = 16 * 1024;
 /// What concerns one connection only, or the client's relation to this server.
-const NOT_RELAYED: &[HeaderName] =
+pub(super) const NOT_RELAYED: &[HeaderName] =
     &[header::AUTHORIZATION, header::HOST, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::COOKIE];
 
 /// How the API server shows itself to nodes.
@@ -50,8 +58,56 @@ pub(crate) fn tls_config(pki: &Pki) -> Result<Arc<ClientConfig>, PkiError> {
 }
 
 /// GET on the node.
-pub(super) async fn get(server: &ApiServer, target: &Target) -> Result<Response<Incoming>, Status> {
+pub(crate) async fn get(server: &ApiServer, target: &Target) -> Result<Response<Incoming>, Status> {
     send(server, target, Method::GET, HeaderMap::new()).await
+}
+
+/// Which address of a pod is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    /// Its loopback, as port-forward has it.
+    Loopback,
+    /// Its own address, as proxies have it.
+    Pod,
+}
+
+/// A connection to a TCP port of a pod, made by the pod's node: pods need no route to this server.
+pub(super) async fn tunnel(server: &ApiServer, pod: &Pod, port: u16, side: Side) -> Result<Upgraded, Status> {
+    let side = if side == Side::Pod { "&address=pod" } else { "" };
+    let path_and_query = format!("/portForward/{}/{}?port={port}{side}", pod.namespace, pod.name);
+    let target = Target { node: pod.node, path_and_query };
+    upgraded(server, &target, upgrade_headers(HeaderValue::from_static("tcp"))).await
+}
+
+/// A WebSocket with one of a node's streams.
+pub(super) async fn websocket(
+    server: &ApiServer,
+    target: &Target,
+    protocol: &'static str,
+) -> Result<WebSocketStream<TokioIo<Upgraded>>, Status> {
+    let mut headers = upgrade_headers(HeaderValue::from_static("websocket"));
+    headers.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+    headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
+    let key = HeaderValue::from_str(&generate_key()).map_err(Status::internal)?;
+    headers.insert(header::SEC_WEBSOCKET_KEY, key);
+    let upgraded = upgraded(server, target, headers).await?;
+    Ok(carrier::websocket(upgraded, Role::Client).await)
+}
+
+fn upgrade_headers(to: HeaderValue) -> HeaderMap {
+    let connection = (header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    [connection, (header::UPGRADE, to)].into_iter().collect()
+}
+
+async fn upgraded(server: &ApiServer, target: &Target, headers: HeaderMap) -> Result<Upgraded, Status> {
+    let mut response = send(server, target, Method::GET, headers).await?;
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Err(failure(response).await);
+    }
+    match tokio::time::timeout(ANSWER_TIMEOUT, hyper::upgrade::on(&mut response)).await {
+        Ok(upgraded) => upgraded.map_err(|error| unreachable_node(target, &error)),
+        Err(_) => Err(unreachable_node(target, &"timed out waiting for the upgrade")),
+    }
 }
 
 /// Sends the upgrade on, and joins both sides once the node has agreed.
@@ -69,7 +125,12 @@ pub(super) async fn relay_upgrade(
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Err(failure(response).await);
     }
-    let node = hyper::upgrade::on(&mut response);
+    Ok(joined(server, client, &mut response))
+}
+
+/// Relays an upgrade that the other side has agreed to: the answer to the client, and then every byte.
+pub(super) fn joined(server: &ApiServer, client: OnUpgrade, response: &mut Response<Incoming>) -> Response<Body> {
+    let node = hyper::upgrade::on(&mut *response);
     let mut answer = Response::new(Body::Empty);
     *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *answer.headers_mut() = std::mem::take(response.headers_mut());
@@ -82,7 +143,7 @@ pub(super) async fn relay_upgrade(
             }
         }
     });
-    Ok(answer)
+    answer
 }
 
 async fn join(client: OnUpgrade, node: OnUpgrade) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
@@ -97,11 +158,7 @@ async fn send(
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response<Incoming>, Status> {
-    let connection = tokio::time::timeout(CONNECT_TIMEOUT, connect(server, target)).await;
-    let stream = match connection {
-        Ok(stream) => stream.map_err(|error| unreachable_node(target, &error))?,
-        Err(_) => return Err(unreachable_node(target, &"i/o timeout")),
-    };
+    let stream = open(server, target.node).await?;
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| unreachable_node(target, &error))?;
     // Lives as long as the response's body or the upgraded stream.
@@ -121,16 +178,27 @@ async fn send(
     }
 }
 
-async fn connect(server: &ApiServer, target: &Target) -> std::io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
-    let stream = TcpStream::connect(target.node).await?;
+/// A TLS connection to a node.
+pub(super) async fn open(server: &ApiServer, node: SocketAddr) -> Result<TlsStream<TcpStream>, Status> {
+    match tokio::time::timeout(CONNECT_TIMEOUT, connect(server, node)).await {
+        Ok(stream) => stream.map_err(|error| unreachable(node, &error)),
+        Err(_) => Err(unreachable(node, &"i/o timeout")),
+    }
+}
+
+async fn connect(server: &ApiServer, node: SocketAddr) -> std::io::Result<TlsStream<TcpStream>> {
+    let stream = TcpStream::connect(node).await?;
     let _ = stream.set_nodelay(true);
-    let name = ServerName::IpAddress(target.node.ip().into());
+    let name = ServerName::IpAddress(node.ip().into());
     TlsConnector::from(Arc::clone(&server.node_tls)).connect(name, stream).await
 }
 
 fn unreachable_node(target: &Target, error: &dyn std::fmt::Display) -> Status {
-    let message = format!("error dialing backend: {}: {error}", target.node);
-    Status::new(500, Reason::InternalError, message)
+    unreachable(target.node, error)
+}
+
+fn unreachable(node: SocketAddr, error: &dyn std::fmt::Display) -> Status {
+    Status::new(500, Reason::InternalError, format!("error dialing backend: {node}: {error}"))
 }
 
 /// An answer of the node that is no success, as a Status.
@@ -147,7 +215,7 @@ pub(super) async fn failure(response: Response<Incoming>) -> Status {
 }
 
 /// The node's body as ours, as it comes.
-pub(super) fn stream_body(body: Incoming) -> Body {
+pub(crate) fn stream_body(body: Incoming) -> Body {
     let frames = TryStreamExt::map_err(BodyStream::new(body), BoxError::from);
     let data = frames.try_filter_map(|frame| std::future::ready(Ok(frame.into_data().ok())));
     Body::Stream(Box::pin(data))

@@ -1,0 +1,223 @@
+//! `proxy` below pods, services and nodes: HTTP to what runs there, upgrades included.
+//!
+//! ```text
+//! .../services/[https:]NAME[:PORT]/proxy/PATH    one of the Service's endpoints, PORT by name or number
+//! .../pods/[https:]NAME[:PORT]/proxy/PATH        the pod, PORT by number; without it the pod's first
+//! .../nodes/NAME/proxy/PATH                      the node's agent
+//! ```
+//! Pods are reached through their node's agent, so this server needs no route to them. Links inside of pages are not
+//! rewritten. Redirects are the client's to follow, never ours.
+//!
+//! Source: `pkg/registry/core/{pod,service,node}/.../strategy.go`, `ResourceLocation`, at v1.37.
+
+mod backend;
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use coracle_api::status::{Reason, Status};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode, header, request::Parts};
+use http_body_util::Full;
+use hyper::{body::Incoming, client::conn::http1, upgrade::OnUpgrade};
+use hyper_util::rt::TokioIo;
+use rustls::{
+    ClientConfig, DigitallySignedStruct, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
+};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsConnector;
+
+use super::node::{self, Side};
+use crate::{
+    body::Body,
+    endpoints::Call,
+    reply::{Reply, TEXT},
+};
+use backend::{Backend, Id};
+
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// For the head of the answer: some pages take their time.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
+/// What concerns one connection only.
+const HOP_BY_HOP: [HeaderName; 8] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// Serves a request of any method.
+pub(crate) async fn serve(call: &Call<'_>, parts: &Parts) -> Result<Response<Body>, Status> {
+    let path = parts.uri.path();
+    let Some(rest) = rest(path, call.info.rest) else { return Ok(redirect(parts)) };
+    let id = Id::parse(&call.info.name).ok_or_else(|| {
+        Status::bad_request(format!("invalid {} request {:?}", call.resource.info.singular, call.info.name))
+    })?;
+    let backend = backend::find(call, &id).await?;
+    let stream: Box<dyn Io> = match &backend {
+        Backend::Agent(node) => Box::new(node::open(call.server, *node).await?),
+        Backend::Pod { pod, port } => {
+            Box::new(TokioIo::new(node::tunnel(call.server, pod, *port, Side::Pod).await.map_err(failed)?))
+        }
+        Backend::Address(address) => {
+            let connecting = tokio::time::timeout(HANDSHAKE_TIMEOUT, tokio::net::TcpStream::connect(address));
+            Box::new(connecting.await.map_err(failed)?.map_err(failed)?)
+        }
+    };
+    let stream = if id.is_https && !matches!(backend, Backend::Agent(_)) { encrypt(stream).await? } else { stream };
+    let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let request = request(call, parts, &format!("{rest}{query}"), &backend.host())?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
+    // Lives as long as the response's body or the upgraded stream.
+    tokio::spawn(connection.with_upgrades());
+    let response = match tokio::time::timeout(ANSWER_TIMEOUT, sender.send_request(request)).await {
+        Ok(response) => response.map_err(failed)?,
+        Err(_) => return Err(failed("timed out waiting for an answer")),
+    };
+    relay(call, parts, response)
+}
+
+/// What follows `/proxy`, with all its slashes; `None` if there is none. `named` is the same without those at the ends.
+fn rest<'a>(path: &'a str, named: &str) -> Option<&'a str> {
+    let trimmed = path.trim_end_matches('/');
+    let start = if named.is_empty() { trimmed.len() } else { trimmed.len().checked_sub(named.len() + 1)? };
+    path.get(start..).filter(|rest| !rest.is_empty())
+}
+
+/// Relative links of the page behind must not lead beside it.
+fn redirect(parts: &Parts) -> Response<Body> {
+    let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let mut reply = Reply::new(StatusCode::MOVED_PERMANENTLY, TEXT, Body::Empty);
+    if let Ok(location) = HeaderValue::from_str(&format!("{}/{query}", parts.uri.path())) {
+        reply.headers.push((header::LOCATION, location));
+    }
+    reply.into_response()
+}
+
+fn request(call: &Call<'_>, parts: &Parts, path: &str, host: &str) -> Result<Request<Full<Bytes>>, Status> {
+    let mut headers = parts.headers.clone();
+    let upgrade = headers.get(header::UPGRADE).cloned();
+    for name in HOP_BY_HOP.iter().chain(node::NOT_RELAYED) {
+        headers.remove(name);
+    }
+    if let Some(upgrade) = upgrade {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(header::UPGRADE, upgrade);
+    }
+    for (name, value) in [
+        (header::HOST, host),
+        (HeaderName::from_static("x-forwarded-uri"), parts.uri.path()),
+        (HeaderName::from_static("x-forwarded-proto"), "https"),
+    ] {
+        headers.insert(name, HeaderValue::from_str(value).map_err(Status::internal)?);
+    }
+    let mut request = Request::new(Full::new(call.body.clone()));
+    *request.method_mut() = parts.method.clone();
+    *request.uri_mut() = path.parse().map_err(|_| Status::bad_request("invalid path"))?;
+    *request.headers_mut() = headers;
+    Ok(request)
+}
+
+fn relay(call: &Call<'_>, parts: &Parts, mut response: Response<Incoming>) -> Result<Response<Body>, Status> {
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let Some(client) = parts.extensions.get::<OnUpgrade>().cloned() else {
+            return Err(Status::bad_request("this connection cannot be upgraded"));
+        };
+        return Ok(node::joined(call.server, client, &mut response));
+    }
+    let (mut head, body) = response.into_parts();
+    for name in HOP_BY_HOP {
+        head.headers.remove(name);
+    }
+    // A path of the backend is one below the proxy.
+    if let Some(location) = head.headers.get(header::LOCATION).and_then(|value| value.to_str().ok())
+        && location.starts_with('/')
+        && let Some(rest) = rest(parts.uri.path(), call.info.rest)
+        && let Ok(below) =
+            HeaderValue::from_str(&format!("{}{location}", &parts.uri.path()[..parts.uri.path().len() - rest.len()]))
+    {
+        head.headers.insert(header::LOCATION, below);
+    }
+    let mut relayed = Response::new(node::stream_body(body));
+    (*relayed.status_mut(), *relayed.headers_mut()) = (head.status, head.headers);
+    Ok(relayed)
+}
+
+fn failed(error: impl std::fmt::Display) -> Status {
+    Status::new(503, Reason::ServiceUnavailable, format!("error trying to reach service: {error}"))
+}
+
+async fn encrypt(stream: Box<dyn Io>) -> Result<Box<dyn Io>, Status> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(Status::internal)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+        .with_no_client_auth();
+    let name = ServerName::try_from("backend").map_err(Status::internal)?;
+    let handshake = TlsConnector::from(Arc::new(config)).connect(name, stream);
+    let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await.map_err(failed)?.map_err(failed)?;
+    Ok(Box::new(stream))
+}
+
+/// Pods have certificates of their own making: as upstream, these are not verified. No secret of ours goes there.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_behind_the_proxy_keeps_its_slashes() {
+        let check = |path, named, expect| assert_eq!(rest(path, named), expect, "{path}");
+        check("/api/v1/nodes/n/proxy", "", None);
+        check("/api/v1/nodes/n/proxy/", "", Some("/"));
+        check("/api/v1/nodes/n/proxy/a/proxy/b/", "a/proxy/b", Some("/a/proxy/b/"));
+    }
+}
