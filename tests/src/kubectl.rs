@@ -5,6 +5,7 @@ use std::{path::PathBuf, process::Command, time::Duration};
 use serde_json::Value;
 
 use crate::{
+    has_tool,
     process::{run, succeed},
     site::Site,
     tool, wait,
@@ -19,6 +20,7 @@ pub struct Kubectl {
     namespace_file: String,
     kubeconfig: PathBuf,
     cache: PathBuf,
+    program: String,
 }
 
 /// How a kubectl ended.
@@ -36,13 +38,19 @@ impl Kubectl {
     /// kubectl as seen from `host`.
     pub fn new(site: &Site, host: &str, kubeconfig: PathBuf) -> Self {
         let namespace_file = format!("--net=/run/netns/{}", site.namespace(host));
-        Self { namespace_file, kubeconfig, cache: site.subdir("kube-cache") }
+        Self { namespace_file, kubeconfig, cache: site.subdir("kube-cache"), program: "kubectl".to_owned() }
+    }
+
+    /// The same in another version, such as `1.29`; `None` where `make deps` could not install it.
+    pub fn version(&self, version: &str) -> Option<Self> {
+        let program = format!("kubectl-{version}");
+        has_tool(&program).then(|| Self { program, ..self.clone() })
     }
 
     /// The command, to be started as one likes.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
-        command.arg(&self.namespace_file).arg(tool("kubectl")).arg("--kubeconfig").arg(&self.kubeconfig);
+        command.arg(&self.namespace_file).arg(tool(&self.program)).arg("--kubeconfig").arg(&self.kubeconfig);
         command.arg("--cache-dir").arg(&self.cache).args(args);
         command
     }

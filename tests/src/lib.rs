@@ -51,10 +51,18 @@ pub fn binary(name: &str) -> PathBuf {
     path
 }
 
+fn tool_path(name: &str) -> PathBuf {
+    std::env::var_os("CORACLE_TOOLS").map_or_else(|| target_dir().join("tools"), PathBuf::from).join(name)
+}
+
+/// Whether `make deps` could install a tool that not every index has.
+pub fn has_tool(name: &str) -> bool {
+    tool_path(name).exists()
+}
+
 /// A tool that `make deps` installs, such as kubectl.
 pub fn tool(name: &str) -> PathBuf {
-    let dir = std::env::var_os("CORACLE_TOOLS").map_or_else(|| target_dir().join("tools"), PathBuf::from);
-    let path = dir.join(name);
+    let path = tool_path(name);
     assert!(path.exists(), "{} is missing: `make deps` installs it", path.display());
     path
 }
