@@ -2,6 +2,7 @@
 
 pub mod admission;
 pub mod apps;
+pub mod batch;
 pub mod cells;
 pub mod certificates;
 pub mod check;

@@ -1,13 +1,14 @@
 //! The kinds of group `apps`.
 
 pub mod controllerrevision;
+pub mod daemonset;
 pub mod deployment;
 pub mod replicaset;
+pub mod statefulset;
 
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use super::cells::number;
 use super::strategy::ResourceInfo;
 use super::{check, podspec};
 
@@ -29,13 +30,5 @@ fn selector_and_template(errors: &mut FieldErrors, spec: &Value) {
         errors.invalid("spec.selector", selector, "invalid label selector");
     } else {
         podspec::validate::long_running_template(errors, "spec.template", &spec["template"], selector);
-    }
-}
-
-/// One count of a status cannot be greater than another.
-fn at_most(errors: &mut FieldErrors, status: &Value, field: &str, most: &str) {
-    if number(&status[field]) > number(&status[most]) {
-        let what = if most == "replicas" { "status.replicas" } else { most };
-        errors.invalid(format!("status.{field}"), &status[field], format!("cannot be greater than {what}"));
     }
 }

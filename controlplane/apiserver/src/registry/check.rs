@@ -8,7 +8,7 @@ use coracle_api::name;
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use super::cells::{items, string};
+use super::cells::{items, number, string};
 
 /// Text of a number that may not be negative.
 pub const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
@@ -53,6 +53,14 @@ pub fn not_negative(errors: &mut FieldErrors, path: &str, value: &Value) {
     }
 }
 
+/// One count of a status cannot be greater than another.
+pub fn at_most(errors: &mut FieldErrors, status: &Value, field: &str, most: &str) {
+    if number(&status[field]) > number(&status[most]) {
+        let what = if most == "replicas" { "status.replicas" } else { most };
+        errors.invalid(format!("status.{field}"), &status[field], format!("cannot be greater than {what}"));
+    }
+}
+
 /// A number between two others, if it is there.
 pub fn in_range(errors: &mut FieldErrors, path: &str, value: &Value, min: i64, max: i64) {
     if let Some(message) = value.as_i64().and_then(|number| name::in_range_error(number, min, max)) {
@@ -89,6 +97,17 @@ pub fn dns_subdomain(errors: &mut FieldErrors, path: &str, value: &Value) {
 /// A label key or another name that may have a DNS prefix.
 pub fn qualified_name(errors: &mut FieldErrors, path: &str, value: &Value) {
     invalid_all(errors, path, value, name::qualified_name_errors(string(value)));
+}
+
+/// A name below a domain, such as `acme.io/foo`.
+pub fn domain_prefixed_path(errors: &mut FieldErrors, path: &str, value: &Value) {
+    if !required(errors, path, value) {
+        return;
+    }
+    match string(value).split_once('/') {
+        Some((domain, name)) if !domain.is_empty() && !name.is_empty() => dns_subdomain(errors, path, &domain.into()),
+        _ => errors.invalid(path, value, "must be a domain-prefixed path (such as \"acme.io/foo\")"),
+    }
 }
 
 /// A field that an update may not change.

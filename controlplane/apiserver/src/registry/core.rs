@@ -4,12 +4,19 @@ pub mod configmap;
 pub mod endpoints;
 pub mod event;
 mod keys;
+pub mod limitrange;
 pub mod namespace;
 pub mod node;
+pub mod persistentvolume;
+pub mod persistentvolumeclaim;
 pub mod pod;
+pub mod podtemplate;
+pub mod replicationcontroller;
+pub mod resourcequota;
 pub mod secret;
 pub mod service;
 pub mod serviceaccount;
+mod storage;
 
 use super::strategy::ResourceInfo;
 

@@ -3,21 +3,31 @@
 //! Routing, discovery, OpenAPI and the generic registry all go by this list; nothing else names kinds one by one.
 
 use super::strategy::Strategy;
-use super::{apps, certificates, coordination, core, discovery, networking, node, policy, rbac, scheduling, storage};
+use super::{apps, batch, certificates, coordination, core, discovery, networking, node, policy, rbac, scheduling, storage};
 
 static ALL: &[&dyn Strategy] = &[
     &core::configmap::ConfigMap,
     &core::endpoints::Endpoints,
     &core::event::Event,
+    &core::limitrange::LimitRange,
     &core::namespace::Namespace,
     &core::node::Node,
+    &core::persistentvolume::PersistentVolume,
+    &core::persistentvolumeclaim::PersistentVolumeClaim,
     &core::pod::Pod,
+    &core::podtemplate::PodTemplate,
+    &core::replicationcontroller::ReplicationController,
+    &core::resourcequota::ResourceQuota,
     &core::secret::Secret,
     &core::serviceaccount::ServiceAccount,
     &core::service::Service,
     &apps::controllerrevision::ControllerRevision,
+    &apps::daemonset::DaemonSet,
     &apps::deployment::Deployment,
     &apps::replicaset::ReplicaSet,
+    &apps::statefulset::StatefulSet,
+    &batch::cronjob::CronJob,
+    &batch::job::Job,
     &certificates::certificatesigningrequest::CertificateSigningRequest,
     &networking::ingressclass::IngressClass,
     &policy::poddisruptionbudget::PodDisruptionBudget,

@@ -107,10 +107,10 @@ impl Strategy for Deployment {
         for field in ["observedGeneration", "collisionCount"].iter().chain(&counts) {
             check::not_negative(&mut errors, &format!("status.{field}"), &status[*field]);
         }
-        super::at_most(&mut errors, status, "updatedReplicas", "replicas");
-        super::at_most(&mut errors, status, "readyReplicas", "replicas");
-        super::at_most(&mut errors, status, "availableReplicas", "replicas");
-        super::at_most(&mut errors, status, "availableReplicas", "readyReplicas");
+        check::at_most(&mut errors, status, "updatedReplicas", "replicas");
+        check::at_most(&mut errors, status, "readyReplicas", "replicas");
+        check::at_most(&mut errors, status, "availableReplicas", "replicas");
+        check::at_most(&mut errors, status, "availableReplicas", "readyReplicas");
         errors
     }
 

@@ -77,10 +77,10 @@ impl Strategy for ReplicaSet {
         for field in counts {
             check::not_negative(&mut errors, &format!("status.{field}"), &status[field]);
         }
-        super::at_most(&mut errors, status, "fullyLabeledReplicas", "replicas");
-        super::at_most(&mut errors, status, "readyReplicas", "replicas");
-        super::at_most(&mut errors, status, "availableReplicas", "replicas");
-        super::at_most(&mut errors, status, "availableReplicas", "readyReplicas");
+        check::at_most(&mut errors, status, "fullyLabeledReplicas", "replicas");
+        check::at_most(&mut errors, status, "readyReplicas", "replicas");
+        check::at_most(&mut errors, status, "availableReplicas", "replicas");
+        check::at_most(&mut errors, status, "availableReplicas", "readyReplicas");
         errors
     }
 

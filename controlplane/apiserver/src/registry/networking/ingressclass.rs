@@ -50,16 +50,7 @@ impl Strategy for IngressClass {
         if string(controller).len() > 250 {
             errors.too_long("spec.controller", controller, 250);
         }
-        match string(controller).split_once('/') {
-            Some((domain, path)) if !path.is_empty() => {
-                check::dns_subdomain(&mut errors, "spec.controller", &domain.into());
-            }
-            _ => errors.invalid(
-                "spec.controller",
-                controller,
-                "must be a domain-prefixed path (such as \"acme.io/foo\")",
-            ),
-        }
+        check::domain_prefixed_path(&mut errors, "spec.controller", controller);
         errors
     }
 

@@ -18,9 +18,7 @@ pub fn pod(errors: &mut FieldErrors, path: &str, spec: &Value) {
 
 /// Checks a PodTemplateSpec.
 pub fn template(errors: &mut FieldErrors, path: &str, template: &Value) {
-    let metadata = &template["metadata"];
-    check::labels(errors, &format!("{path}.labels"), &metadata["labels"]);
-    check::annotations(errors, &format!("{path}.annotations"), &metadata["annotations"]);
+    metadata(errors, path, template);
     spec_of(errors, &format!("{path}.spec"), &template["spec"], false);
     if !items(&template["spec"]["ephemeralContainers"]).is_empty() {
         let message = "ephemeral containers not allowed in pod template";
@@ -28,9 +26,14 @@ pub fn template(errors: &mut FieldErrors, path: &str, template: &Value) {
     }
 }
 
-/// Checks the template of a controller whose pods run forever.
-pub fn long_running_template(errors: &mut FieldErrors, path: &str, template_value: &Value, selector: &Value) {
-    let labels = &template_value["metadata"]["labels"];
+/// Checks the metadata of a template alone, and that the selector selects it.
+pub fn selected_metadata(errors: &mut FieldErrors, path: &str, template: &Value, selector: &Value) {
+    selected(errors, path, template, selector);
+    metadata(errors, path, template);
+}
+
+fn selected(errors: &mut FieldErrors, path: &str, template: &Value, selector: &Value) {
+    let labels = &template["metadata"]["labels"];
     if let Ok(selector) = coracle_api::selector::LabelSelector::from_object(selector)
         && !selector.is_everything()
         && !selector.matches(|key| labels[key].as_str())
@@ -38,6 +41,17 @@ pub fn long_running_template(errors: &mut FieldErrors, path: &str, template_valu
         let message = "`selector` does not match template `labels`";
         errors.invalid(format!("{path}.metadata.labels"), labels, message);
     }
+}
+
+fn metadata(errors: &mut FieldErrors, path: &str, template: &Value) {
+    let metadata = &template["metadata"];
+    check::labels(errors, &format!("{path}.labels"), &metadata["labels"]);
+    check::annotations(errors, &format!("{path}.annotations"), &metadata["annotations"]);
+}
+
+/// Checks the template of a controller whose pods run forever.
+pub fn long_running_template(errors: &mut FieldErrors, path: &str, template_value: &Value, selector: &Value) {
+    selected(errors, path, template_value, selector);
     template(errors, path, template_value);
     let spec = &template_value["spec"];
     if spec["restartPolicy"] != "Always" {
