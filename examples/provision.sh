@@ -339,9 +339,10 @@ provision() {
   look_at_machine
   choose_role
   load_settings
-  find_release
   check_settings
+  if [[ $from == *.xz ]]; then packages+=(xz-utils); fi
   install_packages
+  find_release
   mkdir -p "$etc"
   prepare_kernel
   check_machine

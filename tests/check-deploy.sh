@@ -23,7 +23,7 @@ has() {
 
 install_missing
 if has shellcheck; then
-  git ls-files '*.sh' .ci examples/systemd/hold-cgroup | while read -r file; do shellcheck -S warning "$file"; done
+  git ls-files '*.sh' .ci examples/systemd/hold-cgroup | while read -r file; do shellcheck -x -S warning "$file"; done
   echo "shellcheck: clean"
 fi
 if has vagrant; then

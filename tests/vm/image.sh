@@ -20,7 +20,7 @@ root=$work/root
 
 # What a bare cloud image has, what a node needs (provision.sh installs it where there is a network), and SSH.
 packages=(systemd-sysv udev dbus kmod iproute2 procps less openssh-server curl ca-certificates iputils-ping util-linux
-  linux-image-cloud-amd64 initramfs-tools zstd iptables nftables conntrack apparmor)
+  linux-image-cloud-amd64 initramfs-tools zstd iptables nftables conntrack apparmor xz-utils)
 
 [[ -e $out/id ]] || ssh-keygen -q -t ed25519 -N '' -C coracle-test -f "$out/id"
 

@@ -1,0 +1,109 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2154,SC2016,SC2317 # variables are those of run.sh; quoted text is for the VM; functions are called by name
+# VMs of a test: a namespace without an uplink, a bridge in it, a VM at each of its ports. Sourced by run.sh.
+#
+# Wants: $out (what is kept), $work (what is not), $image (of image.sh), $netns (a name).
+
+prefix=198.18.0
+gateway=$prefix.254
+# Emulation needs no hypervisor; VM_ACCEL=kvm where there is one.
+accel=${VM_ACCEL:-tcg}
+declare -A vm_pid vm_address vm_memory
+
+within() { nsenter --net="/run/netns/$netns" "$@"; }
+
+make_network() {
+  ip netns add "$netns"
+  within ip link set lo up
+  within ip link add vms type bridge forward_delay 0
+  within ip address add "$gateway/24" dev vms
+  within ip link set vms up
+}
+
+remove_network() { ip netns delete "$netns" 2>/dev/null || true; }
+
+# define_vm NAME NUMBER MEMORY_MB
+define_vm() {
+  vm_address[$1]=$prefix.$2
+  vm_memory[$1]=$3
+  qemu-img create -q -f qcow2 -F raw -b "$image/disk.raw" "$work/$1.qcow2"
+  within ip tuntap add "tap-$1" mode tap
+  within ip link set "tap-$1" master vms
+  within ip link set "tap-$1" up
+}
+
+power_on() {
+  local name=$1 number=${vm_address[$1]##*.} cpu=max
+  if [[ $accel == kvm ]]; then cpu=host; fi
+  within qemu-system-x86_64 -accel "$accel" -cpu $cpu -smp "${VM_CPUS:-1}" -m "${vm_memory[$name]}" \
+    -display none -monitor none -nodefaults -no-user-config \
+    -kernel "$image/vmlinuz" -initrd "$image/initrd" \
+    -append "root=/dev/vda rw console=ttyS0 quiet loglevel=4 systemd.hostname=$name coracle.address=${vm_address[$name]}/24 coracle.gateway=$gateway" \
+    -drive "file=$work/$name.qcow2,if=virtio,cache=unsafe" \
+    -netdev "tap,id=net,ifname=tap-$name,script=no,downscript=no" \
+    -device "virtio-net-pci,netdev=net,romfile=,mac=52:54:00:00:00:$(printf %02x "$number")" \
+    -device virtio-rng-pci \
+    -chardev "file,id=serial,path=$out/$name.serial.log,append=on" -serial chardev:serial \
+    >>"$out/$name.qemu.log" 2>&1 </dev/null &
+  vm_pid[$name]=$!
+}
+
+# As if the plug were pulled.
+power_off() {
+  kill -9 "${vm_pid[$1]}" 2>/dev/null || true
+  wait "${vm_pid[$1]}" 2>/dev/null || true
+  unset "vm_pid[$1]"
+  forget_connection "$1"
+}
+
+forget_connection() { rm -f "$work/ssh-${vm_address[$1]}"; }
+
+# on NAME COMMAND: as root, in a shell there.
+on() {
+  local name=$1
+  shift
+  within ssh -q -i "$image/id" -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null \
+    -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=4 \
+    -o ControlMaster=auto -o ControlPersist=300 -o "ControlPath=$work/ssh-%h" "root@${vm_address[$name]}" "$@" </dev/null
+}
+
+# give NAME TARGET_DIR FILE...: copies files and directories there.
+give() {
+  local name=$1 target=$2 file
+  shift 2
+  for file in "$@"; do
+    tar -C "$(dirname "$file")" -cf "$work/give.$name.tar" "$(basename "$file")"
+    within ssh -q -i "$image/id" -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null \
+      -o "ControlPath=$work/ssh-%h" "root@${vm_address[$name]}" "mkdir -p $target && tar -C $target -xf -" <"$work/give.$name.tar"
+    rm -f "$work/give.$name.tar"
+  done
+}
+
+# eventually SECONDS WHAT COMMAND...: until the command succeeds.
+eventually() {
+  local limit=$1 what=$2 deadline=$((SECONDS + $1))
+  shift 2
+  until "$@" >"$work/eventually.log" 2>&1; do
+    if ((SECONDS >= deadline)); then
+      echo "not within $limit s: $what; the last try said:" >&2
+      cat "$work/eventually.log" >&2
+      return 1
+    fi
+    sleep 0.5
+  done
+}
+
+reachable() { on "$1" true; }
+boot_id() { on "$1" cat /proc/sys/kernel/random/boot_id; }
+
+reboot_vm() {
+  local name=$1 before
+  before=$(boot_id "$name")
+  on "$name" 'systemctl reboot' || true
+  rebooted() {
+    forget_connection "$name"
+    local now
+    now=$(timeout 15 bash -c "$(declare -f within on boot_id); $(declare -p vm_address work image netns); boot_id $name") && [[ $now && $now != "$before" ]]
+  }
+  eventually 180 "$name is back" rebooted
+}

@@ -1,0 +1,300 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2154,SC2016,SC2317 # variables are those of run.sh; quoted text is for the VM; functions are called by name
+# What happens to the VMs, in order. Sourced by run.sh.
+
+node_names=()
+for ((number = 1; number <= nodes; number++)); do node_names+=("node$number"); done
+server_url=https://$prefix.10:6443
+pods_cgroup=/sys/fs/cgroup/coracle.slice/coracle-pods.service
+
+kubectl() { within timeout 60 "$tools/kubectl" "$@"; }
+fail() {
+  echo "$*" >&2
+  return 1
+}
+
+# === The machines
+
+boot() {
+  local name number=10
+  define_vm server 10 384
+  power_on server
+  for name in "${node_names[@]}"; do
+    number=$((number + 1))
+    define_vm "$name" "$number" 512
+    power_on "$name"
+  done
+  for name in server "${node_names[@]}"; do eventually 180 "$name answers" reachable "$name"; done
+  on server 'uname -r; systemctl is-system-running --wait' || true
+}
+
+# What a machine has, besides what time changes.
+inventory() {
+  on "$1" 'find / -xdev \( -path /proc -o -path /sys -o -path /tmp -o -path /var/tmp -o -path /var/log -o -path /root -o -path /var/lib/systemd -o -path "/etc/*-" -o -path /etc/.pwd.lock \) -prune -o -print | sort
+    ls -d /run/coracle* 2>/dev/null
+    cut -d" " -f5 /proc/self/mountinfo | grep -v -e ^/proc/ -e ^/run/user -e credentials | sort
+    ip -o link | cut -d: -f2
+    ip route
+    iptables-save | grep -i -e coracle -e "^-A"
+    find /sys/fs/cgroup -type d -name "*coracle*" -o -type d -name "*pod*"
+    sysctl net.ipv4.ip_forward fs.inotify.max_user_instances
+    pgrep -l coracle; true'
+}
+
+give_release() {
+  give "$1" /root/coracle "$root/examples/provision.sh" "$root/examples/systemd" "$archive"
+}
+provision() {
+  local name=$1
+  shift
+  on "$name" "$* /root/coracle/provision.sh /root/coracle/$(basename "$archive")"
+}
+
+early_failures() {
+  local said
+  said=$(provision server ROLE=boss 2>&1) && fail "an unknown role was accepted"
+  [[ $said == *"expected server, agent or up"* ]] || fail "unclear: $said"
+  said=$(provision server ROLE=agent 2>&1) && fail "an agent without a server was accepted"
+  [[ $said == *"SERVER is missing"* ]] || fail "unclear: $said"
+  said=$(provision server ROLE=agent SERVER="$server_url" TOKEN=nonsense 2>&1) && fail "a bad token was accepted"
+  [[ $said == *"TOKEN is none"* ]] || fail "unclear: $said"
+  on server 'test ! -e /etc/coracle -a ! -e /usr/local/bin/coracle'
+}
+
+provision_server() {
+  provision server ROLE=server NODE_IP="${vm_address[server]}" \
+    "SERVER_ARGS='--node-monitor-grace-period 25 --pod-eviction-timeout 5'"
+  on server cat /var/lib/coracle/admin.kubeconfig >"$KUBECONFIG"
+  eventually 60 "the API server is ready" kubectl get --raw /readyz
+}
+
+provision_nodes() {
+  local name token
+  token=$(on server coracle token create)
+  for name in "${node_names[@]}"; do
+    give "$name" /root "$images/nginx.tar" "$images/busybox.tar"
+    provision "$name" ROLE=agent SERVER="$server_url" TOKEN="$token" NODE_NAME="$name" NODE_IP="${vm_address[$name]}"
+    on "$name" 'coracle image import /root/nginx.tar && coracle image import /root/busybox.tar && rm /root/*.tar' >/dev/null
+  done
+  for name in "${node_names[@]}"; do node_ready "$name"; done
+  kubectl get nodes -o wide
+}
+
+node_ready() {
+  eventually 120 "node $1 is Ready" kubectl wait --for=condition=Ready "node/$1" --timeout=10s
+}
+
+# === Workloads
+
+roll_out() {
+  kubectl apply -f "$root/examples/nginx.yaml"
+  rolled_out
+  kubectl get pods -o wide
+}
+rolled_out() { eventually 150 "nginx is rolled out" kubectl rollout status deployment/nginx --timeout=20s; }
+
+page_from() { on "$1" "curl -fsS --max-time 5 http://$(kubectl get service nginx -o 'jsonpath={.spec.clusterIP}')/" | grep -q 'Welcome to nginx'; }
+pages() {
+  local name
+  for name in "${node_names[@]}"; do eventually 60 "$name gets the page" page_from "$name"; done
+}
+
+logs_and_exec() {
+  local pod
+  pod=$(kubectl get pods -l app=nginx -o 'jsonpath={.items[0].metadata.name}')
+  eventually 20 "kubectl logs" kubectl logs "$pod"
+  kubectl exec "$pod" -- cat /var/www/html/index.html | grep -q 'Welcome to nginx' || fail "exec printed something else"
+  kubectl logs "$pod" --tail=2
+}
+
+rolling_update() {
+  kubectl set env deployment/nginx "ROUND=$SECONDS" >/dev/null
+  rolled_out
+  pages
+}
+
+pod_starts() {
+  local begin times=() number
+  for number in 1 2 3 4 5; do
+    begin=$(date +%s%3N)
+    kubectl run "start-$number" --image=docker.io/library/busybox:latest --image-pull-policy=IfNotPresent --restart=Never \
+      -- sleep 10000 >/dev/null
+    kubectl wait --for=condition=Ready "pod/start-$number" --timeout=60s >/dev/null
+    times+=($(($(date +%s%3N) - begin)))
+  done
+  kubectl delete pods --grace-period=1 start-1 start-2 start-3 start-4 start-5 >/dev/null
+  mapfile -t times < <(printf '%s\n' "${times[@]}" | sort -n)
+  echo "pod start as kubectl sees it (run, then wait), p50 of ${#times[@]}: ${times[2]} ms; fastest ${times[0]} ms"
+}
+
+limits_hold() {
+  kubectl apply -f - <"$here/limits.yaml" >/dev/null
+  eventually 60 "the limited pod is Ready" kubectl wait --for=condition=Ready pod/limited --timeout=10s
+  kubectl exec limited -- sh -c 'cd /sys/fs/cgroup && tail memory.max cpu.max cpu.weight pids.max'
+  eventually 60 "the greedy container is OOMKilled" reason_is greedy OOMKilled
+  kubectl delete pod limited greedy --grace-period=1 >/dev/null
+}
+reason_is() {
+  [[ $(kubectl get pod "$1" -o 'jsonpath={.status.containerStatuses[0].state.terminated.reason}') == "$2" ]]
+}
+
+show_node() {
+  on node1 'systemctl status coracle-agent.service coracle-pods.service --no-pager -n 3
+    systemd-cgls --no-pager /coracle.slice
+    for unit in coracle-agent coracle-pods; do pid=$(systemctl show -P MainPID $unit); echo "$unit PSS: $(awk "/^Pss:/ {print \$2}" /proc/$pid/smaps_rollup) kB"; done
+    free -m' || true
+  on server 'systemctl status coracle-server.service --no-pager -n 3
+    pid=$(systemctl show -P MainPID coracle-server); echo "coracle-server PSS: $(awk "/^Pss:/ {print \$2}" /proc/$pid/smaps_rollup) kB"
+    systemd-analyze security --no-pager coracle-server.service | tail -n 1
+    free -m' || true
+}
+
+# === Faults
+
+# What a restart must not change: processes in the pods' cgroups and what the API says of pods.
+fingerprint() {
+  local name
+  for name in "${node_names[@]}"; do
+    [[ ${vm_pid[$name]:-} ]] || continue
+    on "$name" "cd $pods_cgroup && find . -path '*kubepods*' -name cgroup.procs -exec grep -H . {} + | sort; pgrep -x coracle-shim | sort"
+  done
+  kubectl get pods -o 'jsonpath={range .items[*]}{.metadata.uid} {.status.podIP} {.status.containerStatuses[*].restartCount} {.status.containerStatuses[*].containerID} {.status.conditions[?(@.type=="Ready")].lastTransitionTime}{"\n"}{end}' | sort
+}
+
+main_pid() { on "$1" systemctl show -P MainPID "coracle-$2.service"; }
+
+# untouched VERB...: runs it on every machine; services must be new, pods must be what they were.
+untouched() {
+  local before after name service pids=() number=0
+  before=$(fingerprint)
+  for name in server "${node_names[@]}"; do
+    service=agent
+    if [[ $name == server ]]; then service=server; fi
+    pids+=("$(main_pid "$name" "$service")")
+    "$@" "$name" "$service"
+  done
+  for name in server "${node_names[@]}"; do
+    service=agent
+    if [[ $name == server ]]; then service=server; fi
+    eventually 60 "coracle-$service is active on $name" new_process "$name" "$service" "${pids[$number]}"
+    number=$((number + 1))
+  done
+  eventually 60 "the API server is ready" kubectl get --raw /readyz
+  for name in "${node_names[@]}"; do node_ready "$name"; done
+  rolled_out
+  pages
+  after=$(fingerprint)
+  if [[ $before != "$after" ]]; then
+    diff <(echo "$before") <(echo "$after") >&2 || true
+    fail "pods were touched"
+  fi
+}
+new_process() { on "$1" systemctl -q is-active "coracle-$2" && [[ $(main_pid "$1" "$2") != "$3" ]]; }
+
+do_restart() { on "$1" systemctl restart "coracle-$2"; }
+do_kill() { on "$1" systemctl kill --kill-who=main -s KILL "coracle-$2"; }
+do_upgrade() {
+  # The same program with other bytes, from a directory as a build leaves it.
+  on "$1" "rm -rf /root/build && mkdir /root/build && cp -r /usr/local/bin/coracle* /root/build/ && for f in /root/build/*; do echo upgrade >>\$f; done
+    /root/coracle/provision.sh /root/build"
+}
+
+again_changes_nothing() {
+  local before said
+  before=$(main_pid node1 agent)
+  said=$(on node1 /root/coracle/provision.sh /root/build)
+  [[ $said == *"running and up to date"* && $before == "$(main_pid node1 agent)" ]] || fail "a second run did something: $said"
+}
+
+reboot_node() {
+  reboot_vm node1
+  node_ready node1
+  rolled_out
+  eventually 120 "all pods run again" all_ready
+  pages
+}
+all_ready() { kubectl wait --for=condition=Ready pod -l app=nginx --timeout=10s; }
+
+reboot_server() {
+  local before after
+  before=$(fingerprint | grep -v ' ') || true
+  reboot_vm server
+  eventually 90 "the API server is ready" kubectl get --raw /readyz
+  node_ready node1
+  rolled_out
+  pages
+  after=$(fingerprint | grep -v ' ') || true
+  [[ $before == "$after" ]] || fail "processes of pods were touched"
+}
+
+power_cut() {
+  local victim=${node_names[-1]}
+  kubectl get pods -o wide
+  power_off "$victim"
+  eventually 120 "$victim is NotReady" not_ready "$victim"
+  eventually 120 "its pods run elsewhere" nothing_runs_on "$victim"
+  rolled_out
+  eventually 60 "node1 gets the page" page_from node1
+  power_on "$victim"
+  eventually 180 "$victim answers" reachable "$victim"
+  node_ready "$victim"
+  eventually 90 "nothing of its old pods is left" clean_after_cut "$victim"
+  pages
+}
+not_ready() { [[ $(kubectl get node "$1" -o 'jsonpath={.status.conditions[?(@.type=="Ready")].status}') != True ]]; }
+nothing_runs_on() {
+  local ready
+  ready=$(kubectl get pods -l app=nginx -o 'jsonpath={range .items[?(@.status.phase=="Running")]}{.spec.nodeName} {.metadata.deletionTimestamp}{"\n"}{end}')
+  ! grep -qx "$1 *" <<<"$ready"
+}
+clean_after_cut() {
+  local wanted running
+  wanted=$(kubectl get pods -A --field-selector "spec.nodeName=$1" -o name | wc -l)
+  running=$(on "$1" 'pgrep -cx coracle-shim || true')
+  ((wanted == running))
+}
+
+# === The end
+
+uninstall() {
+  local name
+  for name in "${node_names[@]}" server; do
+    on "$name" /usr/local/lib/coracle/provision.sh --uninstall
+    inventory "$name" >"$work/$name.after"
+    if ! diff "$work/$name.before" "$work/$name.after" >"$work/$name.diff"; then
+      cat "$work/$name.diff" >&2
+      fail "$name is not what it was"
+    fi
+  done
+}
+
+take_inventories() {
+  local name
+  for name in server "${node_names[@]}"; do
+    give_release "$name"
+    inventory "$name" >"$work/$name.before"
+  done
+}
+
+run_steps() {
+  step "boot $((nodes + 1)) VMs ($accel)" boot
+  step "copy the release to them" take_inventories
+  step "refuse what cannot work" early_failures
+  step "provision the server" provision_server
+  step "provision and join $nodes nodes" provision_nodes
+  step "roll out nginx" roll_out
+  step "fetch the page through the ClusterIP from every node" pages
+  step "logs and exec" logs_and_exec
+  step "limits and OOM in cgroup v2" limits_hold
+  step "pod starts" pod_starts
+  step "what a node looks like" show_node
+  step "rolling update" rolling_update
+  step "restart all services: pods untouched" untouched do_restart
+  step "SIGKILL all services: pods untouched" untouched do_kill
+  step "upgrade by provision.sh: pods untouched" untouched do_upgrade
+  step "provision.sh again: nothing happens" again_changes_nothing
+  step "reboot a node" reboot_node
+  step "reboot the server" reboot_server
+  if ((nodes > 1)); then step "power cut of a node: eviction, and return" power_cut; fi
+  step "uninstall: nothing is left" uninstall
+}
