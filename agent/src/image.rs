@@ -8,6 +8,7 @@ mod allowance;
 mod archive;
 mod blob;
 mod config;
+mod distribution;
 mod index;
 mod layer;
 mod pull;

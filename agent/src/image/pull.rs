@@ -1,22 +1,21 @@
 //! Pulling from registries: mirrors in order, manifest, config, then all layers side by side.
 //!
-//! `oci-client` speaks the distribution protocol and its authentication; this module bounds, verifies and
-//! hands the bytes to [`super::layer`]. Credentials are sent only to the host they are for.
+//! [`super::distribution`] speaks the protocol; this module decides whom to ask with which credentials, checks what
+//! belongs together and hands the bytes to [`super::layer`].
 
 use std::{io, time::Duration};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use oci_client::{
-    Client, Reference,
-    client::{Certificate, CertificateEncoding, ClientConfig, ClientProtocol},
+    Reference,
     manifest::{OciDescriptor, OciImageManifest},
-    secrets::RegistryAuth as ClientAuth,
 };
 use tokio::sync::mpsc;
 
 use super::{
     config::{self, DOCUMENT_MAX},
+    distribution::{Credentials, Distribution, FoundManifest},
     index::{Layout, Record},
     layer::{LayerSpec, ensure_layer, is_sha256},
     reference,
@@ -26,9 +25,6 @@ use crate::runtime::RegistryAuth;
 
 /// For a manifest or a config, from one endpoint.
 const DOCUMENT_DEADLINE: Duration = Duration::from_secs(30);
-const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
-/// Longest silence within a layer.
-const READ_DEADLINE: Duration = Duration::from_secs(60);
 /// Layers of one image fetched at a time, as containerd.
 const LAYERS_AT_ONCE: usize = 3;
 /// Chunks of up to 64 KiB or so between the network and the unpacker, a layer.
@@ -63,20 +59,14 @@ async fn pull_from(
     image: &Reference,
     auth: &[RegistryAuth],
 ) -> Result<Record, String> {
-    let client = client(registries, endpoint)?;
-    let auth = credentials(registries, endpoint, image.registry(), auth);
-    let mut at_endpoint = image.clone();
-    if endpoint.host != image.registry() {
-        at_endpoint.set_mirror_registry(endpoint.host.clone());
-    }
-    let manifest = client.pull_image_manifest_and_list_digest(&at_endpoint, &auth);
-    let (manifest, digest, list_digest) = deadline("fetch the manifest", manifest).await?;
-    let config_bytes = fetch_config(&client, &at_endpoint, &manifest.config).await?;
+    let client = distribution(registries, endpoint, image, auth)?;
+    let FoundManifest { manifest, digest } = deadline("fetch the manifest", client.manifest(image)).await?;
+    let config_bytes = fetch_config(&client, &manifest.config).await?;
     let (config, diff_ids) = config::parse(&config_bytes)?;
     let specs = layer_specs(&manifest, &diff_ids)?;
 
     let sizes: Vec<u64> = stream::iter(specs.into_iter().zip(manifest.layers.iter().cloned()))
-        .map(|(spec, descriptor)| fetch_layer(layout.clone(), &client, &at_endpoint, descriptor, spec))
+        .map(|(spec, descriptor)| fetch_layer(layout.clone(), &client, descriptor, spec))
         .buffered(LAYERS_AT_ONCE)
         .try_collect()
         .await?;
@@ -85,7 +75,7 @@ async fn pull_from(
         layers: diff_ids,
         size_bytes: sizes.iter().sum(),
         repo_tags: reference::tag_name(image).into_iter().collect(),
-        repo_digests: [reference::digest_name(image, &list_digest.unwrap_or(digest))].into(),
+        repo_digests: [reference::digest_name(image, &digest)].into(),
         config,
     })
 }
@@ -112,33 +102,16 @@ fn layer_specs(manifest: &OciImageManifest, diff_ids: &[String]) -> Result<Vec<L
         .collect()
 }
 
-async fn fetch_config(client: &Client, image: &Reference, descriptor: &OciDescriptor) -> Result<Vec<u8>, String> {
+async fn fetch_config(client: &Distribution, descriptor: &OciDescriptor) -> Result<Vec<u8>, String> {
     if !is_sha256(&descriptor.digest) || u64::try_from(descriptor.size).is_ok_and(|size| size > DOCUMENT_MAX) {
         return Err(format!("config {:?} of {} bytes is not acceptable", descriptor.digest, descriptor.size));
     }
-    let fetch = async {
-        let mut blob = client.pull_blob_stream(image, descriptor).await?;
-        let mut bytes = Vec::new();
-        while let Some(chunk) = blob.stream.next().await {
-            bytes.extend_from_slice(&chunk?);
-            if bytes.len() as u64 > DOCUMENT_MAX {
-                break;
-            }
-        }
-        Ok::<_, oci_client::errors::OciDistributionError>(bytes)
-    };
-    let bytes = deadline("fetch the config", fetch).await?;
-    let actual = format!("sha256:{}", hex::encode(<sha2::Sha256 as sha2::Digest>::digest(&bytes)));
-    if actual != descriptor.digest {
-        return Err(format!("config is {actual}, expected {}", descriptor.digest));
-    }
-    Ok(bytes)
+    deadline("fetch the config", client.small_blob(&descriptor.digest)).await
 }
 
 async fn fetch_layer(
     layout: Layout,
-    client: &Client,
-    image: &Reference,
+    client: &Distribution,
     descriptor: OciDescriptor,
     spec: LayerSpec,
 ) -> Result<u64, String> {
@@ -146,11 +119,11 @@ async fn fetch_layer(
         return Ok(size);
     }
     let digest = descriptor.digest.clone();
-    let open = client.pull_blob_stream(image, &descriptor);
-    let mut blob = deadline(&format!("fetch layer {digest}"), open).await?;
+    let blob = deadline(&format!("fetch layer {digest}"), client.blob(&digest)).await?;
+    let mut blob = std::pin::pin!(blob);
     let (sender, receiver) = mpsc::channel(CHUNKS_IN_FLIGHT);
     let feed = async move {
-        while let Some(chunk) = blob.stream.next().await {
+        while let Some(chunk) = blob.next().await {
             // The unpacker hangs up when it has failed; it says why.
             if sender.send(chunk).await.is_err() {
                 break;
@@ -184,43 +157,40 @@ impl io::Read for ChunkReader {
     }
 }
 
-fn client(registries: &Registries, endpoint: &Endpoint) -> Result<Client, String> {
+fn distribution(
+    registries: &Registries,
+    endpoint: &Endpoint,
+    image: &Reference,
+    auth: &[RegistryAuth],
+) -> Result<Distribution, String> {
     let tls = registries.configs.get(&endpoint.host).and_then(|config| config.tls.clone()).unwrap_or_default();
-    let mut extra_root_certificates = Vec::new();
-    if let Some(path) = &tls.ca_file {
-        let data = std::fs::read(path).map_err(|error| format!("read ca_file {}: {error}", path.display()))?;
-        extra_root_certificates.push(Certificate { encoding: CertificateEncoding::Pem, data });
-    }
-    let protocol = if endpoint.plain_http { ClientProtocol::Http } else { ClientProtocol::Https };
-    Ok(Client::new(ClientConfig {
-        protocol,
-        accept_invalid_certificates: tls.insecure_skip_verify,
-        extra_root_certificates,
-        connect_timeout: Some(CONNECT_DEADLINE),
-        read_timeout: Some(READ_DEADLINE),
-        user_agent: concat!("coracle/", env!("CARGO_PKG_VERSION")),
-        ..ClientConfig::default()
-    }))
+    let scheme = if endpoint.plain_http { "http" } else { "https" };
+    let base = format!("{scheme}://{}/", endpoint.host);
+    let instead_of = (!serves_itself(endpoint, image.registry())).then(|| image.registry().to_owned());
+    let credentials = credentials(registries, endpoint, image.registry(), auth);
+    Distribution::new(&base, &tls, image, instead_of, credentials)
+}
+
+fn serves_itself(endpoint: &Endpoint, registry: &str) -> bool {
+    endpoint.host == registry || registry == "docker.io" && endpoint.host == "index.docker.io"
 }
 
 /// The node's own credentials for this endpoint, else those of the pod's pull secrets for it or for the registry.
-fn credentials(registries: &Registries, endpoint: &Endpoint, registry: &str, auth: &[RegistryAuth]) -> ClientAuth {
+fn credentials(registries: &Registries, endpoint: &Endpoint, registry: &str, auth: &[RegistryAuth]) -> Credentials {
     let own = registries.configs.get(&endpoint.host).and_then(|config| config.auth.clone());
     if let Some(own) = own {
         return match (own.token, own.username) {
-            (Some(token), _) => ClientAuth::Bearer(token),
-            (None, Some(username)) => ClientAuth::Basic(username, own.password.unwrap_or_default()),
-            (None, None) => ClientAuth::Anonymous,
+            (Some(token), _) => Credentials::Token(token),
+            (None, Some(username)) => Credentials::Basic { username, password: own.password.unwrap_or_default() },
+            (None, None) => Credentials::Anonymous,
         };
     }
-    let serves_registry_itself =
-        endpoint.host == registry || registry == "docker.io" && endpoint.host == "index.docker.io";
-    let matching = auth.iter().find(|auth| {
-        auth.registry == endpoint.host || serves_registry_itself && secret_host(&auth.registry) == registry
-    });
+    let itself = serves_itself(endpoint, registry);
+    let matching =
+        auth.iter().find(|auth| auth.registry == endpoint.host || itself && secret_host(&auth.registry) == registry);
     match matching {
-        Some(auth) => ClientAuth::Basic(auth.username.clone(), auth.password.clone()),
-        None => ClientAuth::Anonymous,
+        Some(auth) => Credentials::Basic { username: auth.username.clone(), password: auth.password.clone() },
+        None => Credentials::Anonymous,
     }
 }
 
@@ -231,13 +201,9 @@ fn secret_host(key: &str) -> &str {
     if host == "index.docker.io" { "docker.io" } else { host }
 }
 
-async fn deadline<T>(
-    what: &str,
-    work: impl Future<Output = Result<T, oci_client::errors::OciDistributionError>>,
-) -> Result<T, String> {
+async fn deadline<T>(what: &str, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     match tokio::time::timeout(DOCUMENT_DEADLINE, work).await {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => Err(format!("{what}: {}", chain(&error))),
+        Ok(outcome) => outcome.map_err(|why| format!("{what}: {why}")),
         Err(_) => Err(format!("{what}: no answer within {} s", DOCUMENT_DEADLINE.as_secs())),
     }
 }
@@ -255,3 +221,6 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;
