@@ -14,6 +14,7 @@
 //! | `container_config`, `pod_files` | from a Pod to what the runtime is asked for |
 //! | `volume` | what containers mount |
 //! | `prober`, `lifecycle` | probes and hooks |
+//! | `stages` | where the time of a pod's start goes |
 //! | `status_manager`, `events` | the only writers of pod statuses and events |
 //! | `server`, `logs` | the HTTPS API on port 10250, container logs |
 //! | `gc` | images and files that nobody needs |
@@ -51,6 +52,7 @@ mod run;
 pub mod runtime;
 mod server;
 mod service_index;
+mod stages;
 mod status_manager;
 mod sync_loop;
 mod volume;

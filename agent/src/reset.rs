@@ -124,6 +124,7 @@ fn remove_routes() -> Result<(), String> {
 
 fn remove_bridge(name: &str) -> Result<(), String> {
     let mut netlink = Netlink::open().map_err(|error| error.to_string())?;
+    routes::vxlan::remove_link(&mut netlink).map_err(|error| error.to_string())?;
     bridge::remove(&mut netlink, name).map_err(|error| error.to_string())
 }
 

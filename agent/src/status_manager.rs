@@ -30,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     pod::PodExt,
     runtime::types::{PodRef, PodUid},
+    stages::timed,
 };
 
 /// How long an unimportant change waits for company.
@@ -286,7 +287,8 @@ impl Write {
     async fn run(self) -> Outcome {
         let mut written = 0;
         if let Some(body) = &self.body {
-            match self.api.patch_status(&self.pod.name, &PatchParams::default(), &Patch::Strategic(body)).await {
+            let (parameters, body) = (PatchParams::default(), Patch::Strategic(body));
+            match timed("status", &self.pod, self.api.patch_status(&self.pod.name, &parameters, &body)).await {
                 Ok(pod) => written = version(&pod),
                 Err(error) => match self.judge(&error) {
                     Outcome::Failed if self.delete && is_invalid(&error) => {}

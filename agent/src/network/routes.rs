@@ -1,8 +1,9 @@
-//! Routes to the pods of other nodes of the same subnet (host-gw).
+//! Routes to the pods of other nodes: direct (host-gw) to those of the same subnet, through an overlay ([`vxlan`]) to
+//! the others.
 //!
 //! Watches Nodes and keeps `podCIDR via InternalIP` in the main table, tagged with Coracle's own protocol number, so
-//! that routes of others are never touched and those of a killed predecessor are recognized. Nodes of other subnets
-//! are left alone: they need an overlay, which is not written.
+//! that routes of others are never touched and those of a killed predecessor are recognized. Which way is chosen for
+//! each node by itself; both sides choose alike, because sharing a subnet is mutual.
 
 use std::{
     collections::BTreeMap,
@@ -29,8 +30,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::network::cni::CniNetwork;
 
+pub(crate) mod vxlan;
+
 /// Marks Coracle's routes (`ip route show proto 67`); free in iproute2's rt_protos.
 pub const PROTOCOL: u8 = 67;
+
+/// Of an uplink that says nothing.
+const DEFAULT_MTU: u32 = 1500;
 
 /// What [`run`] needs to know.
 #[derive(Debug, Clone)]
@@ -141,66 +147,109 @@ fn parse(node: &Node) -> Option<(String, NodeNetwork)> {
 
 /// Returns whether everything is as it should be.
 async fn apply(known: &BTreeMap<String, NodeNetwork>, config: &RoutesConfig) -> bool {
-    let mut done = true;
-    if let Some(network) = &config.network {
-        let addresses = known.values().filter_map(|node| node.address).map(IpAddr::V4).collect();
+    let others: Vec<NodeNetwork> =
+        known.iter().filter(|(name, _)| **name != config.node_name).map(|(_, node)| node.clone()).collect();
+    let own_cidr = known.get(&config.node_name).and_then(|own| own.pod_cidrs.first().copied());
+    let node_ip = config.node_ip;
+    let (near, mut done) = match tokio::task::spawn_blocking(move || sync(&others, node_ip, own_cidr)).await {
+        Ok(Ok(near)) => (Some(near), true),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "cannot keep routes to other nodes; trying again");
+            (None, false)
+        }
+        Err(_) => (None, false),
+    };
+    if let (Some(network), Some(near)) = (&config.network, near) {
+        // A node of another subnet would answer a pod's own address into the void: its network does not know it.
+        let is_own = |name: &str| name == config.node_name;
+        let addresses = known.iter().filter_map(|(name, node)| Some((name, node.address?)));
+        let addresses = addresses.filter(|(name, address)| is_own(name) || near.contains(address));
+        let addresses = addresses.map(|(_, address)| IpAddr::V4(address)).collect();
         if let Err(error) = network.set_node_addresses(addresses).await {
             tracing::warn!(%error, "cannot exempt nodes from masquerading; trying again");
             done = false;
         }
     }
-    let others: Vec<NodeNetwork> =
-        known.iter().filter(|(name, _)| **name != config.node_name).map(|(_, node)| node.clone()).collect();
-    let node_ip = config.node_ip;
-    match tokio::task::spawn_blocking(move || sync(&others, node_ip)).await {
-        Ok(Ok(())) => done,
-        Ok(Err(error)) => {
-            tracing::warn!(%error, "cannot keep routes to other nodes; trying again");
-            false
-        }
-        Err(_) => false,
-    }
+    done
 }
 
-fn sync(others: &[NodeNetwork], node_ip: Option<IpAddr>) -> Result<(), NetlinkError> {
+/// Returns the addresses of the nodes that share a subnet with this one.
+fn sync(
+    others: &[NodeNetwork],
+    node_ip: Option<IpAddr>,
+    own_cidr: Option<Ipv4Net>,
+) -> Result<Vec<Ipv4Addr>, NetlinkError> {
     let mut netlink = Netlink::open()?;
-    let (wrong, missing) = plan(others, node_ip, &netlink.addresses()?, &netlink.routes()?);
+    let addresses = netlink.addresses()?;
+    let ways = Ways::choose(others, node_ip, &addresses);
     let mut requests = Vec::new();
+    let mut wanted = ways.direct;
+    let mut overlay = None;
+    if let (false, Some(IpAddr::V4(local)), Some(own_cidr)) = (ways.overlay.is_empty(), node_ip, own_cidr) {
+        let uplink = addresses.iter().find(|(_, net)| net.addr() == local).map(|(index, _)| *index);
+        let mtu = netlink.links()?.iter().find(|link| Some(link.index) == uplink).map_or(DEFAULT_MTU, |link| link.mtu);
+        let link = vxlan::ensure_link(&mut netlink, local, own_cidr, mtu)?;
+        overlay = Some(link.index);
+        requests.extend(ways.overlay.iter().flat_map(|peer| vxlan::entries(peer, link.index)));
+        wanted.extend(ways.overlay.iter().map(|peer| vxlan::route(peer, link.index)));
+    } else if ways.overlay.is_empty() && netlink.link(vxlan::LINK)?.is_some() {
+        vxlan::remove_link(&mut netlink)?;
+    }
+    let (wrong, missing) = plan(wanted, &netlink.routes()?);
     for route in missing {
         tracing::info!(cidr = %route.destination, gateway = ?route.gateway, "route the pods of a node");
-        requests.push(Request::replace("add a route", RouteNetlinkMessage::NewRoute(route.message())));
+        let message = if route.interface == overlay { vxlan::route_message(&route) } else { route.message() };
+        requests.push(Request::replace("add a route", RouteNetlinkMessage::NewRoute(message)));
     }
     for route in wrong {
         tracing::info!(cidr = %route.destination, "remove the route to the pods of a node that is gone");
         let request = Request::change("remove a route", RouteNetlinkMessage::DelRoute(route.message()));
         requests.push(request.tolerate(&[Errno::ESRCH]));
     }
-    if requests.is_empty() { Ok(()) } else { netlink.batch(requests) }
+    if !requests.is_empty() {
+        netlink.batch(requests)?;
+    }
+    Ok(ways.near)
 }
 
-/// Which of our routes must go, and which must come. Routes that are replaced are only in the second list.
-fn plan(
-    others: &[NodeNetwork],
-    node_ip: Option<IpAddr>,
-    addresses: &[(u32, Ipv4Net)],
-    present: &[Route],
-) -> (Vec<Route>, Vec<Route>) {
-    let mut wanted = Vec::new();
-    for node in others {
-        let Some(gateway) = node.address else { continue };
-        let reaches = |(_, net): &&(u32, Ipv4Net)| net.contains(&gateway) && net.addr() != gateway;
-        let own = |(_, net): &&(u32, Ipv4Net)| node_ip.is_none_or(|ip| ip == IpAddr::V4(net.addr()));
-        let Some((interface, _)) = addresses.iter().filter(reaches).find(own) else { continue };
-        for cidr in &node.pod_cidrs {
-            wanted.push(Route {
+/// How each of the other nodes is reached.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Ways {
+    /// Addresses of the nodes that share a subnet with this one.
+    near: Vec<Ipv4Addr>,
+    /// Routes to their pods.
+    direct: Vec<Route>,
+    /// Pods of all others.
+    overlay: Vec<vxlan::Peer>,
+}
+
+impl Ways {
+    fn choose(others: &[NodeNetwork], node_ip: Option<IpAddr>, addresses: &[(u32, Ipv4Net)]) -> Self {
+        let mut ways = Self::default();
+        for node in others {
+            let Some(gateway) = node.address else { continue };
+            let reaches = |(_, net): &&(u32, Ipv4Net)| net.contains(&gateway) && net.addr() != gateway;
+            let own = |(_, net): &&(u32, Ipv4Net)| node_ip.is_none_or(|ip| ip == IpAddr::V4(net.addr()));
+            let Some((interface, _)) = addresses.iter().filter(reaches).find(own) else {
+                let peers = node.pod_cidrs.iter().map(|cidr| vxlan::Peer { address: gateway, pod_cidr: *cidr });
+                ways.overlay.extend(peers);
+                continue;
+            };
+            ways.near.push(gateway);
+            ways.direct.extend(node.pod_cidrs.iter().map(|cidr| Route {
                 destination: cidr.trunc(),
                 gateway: Some(gateway),
                 interface: Some(*interface),
                 source: None,
                 protocol: PROTOCOL,
-            });
+            }));
         }
+        ways
     }
+}
+
+/// Which of our routes must go, and which must come. Routes that are replaced are only in the second list.
+fn plan(mut wanted: Vec<Route>, present: &[Route]) -> (Vec<Route>, Vec<Route>) {
     // Routes without a gateway are the proxy's.
     let ours = present.iter().filter(|route| route.protocol == PROTOCOL && route.gateway.is_some());
     let wrong = ours.filter(|route| !wanted.iter().any(|w| w.destination == route.destination)).cloned().collect();
@@ -227,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn only_neighbours_are_routed_and_only_own_routes_removed() {
+    fn neighbours_are_routed_others_tunnelled_and_only_own_routes_removed() {
         let addresses = [(1, "127.0.0.1/8".parse().unwrap()), (2, "192.168.0.1/24".parse().unwrap())];
         let others = [node("192.168.0.2", "10.1.2.0/24"), node("172.16.0.3", "10.1.3.0/24")];
         let present = [
@@ -235,18 +284,21 @@ mod tests {
             route("10.1.8.0/24", "192.168.0.8", 3),
             route("10.96.0.0/16", "", PROTOCOL),
         ];
-        let (wrong, missing) = plan(&others, "192.168.0.1".parse().ok(), &addresses, &present);
+        let ways = Ways::choose(&others, "192.168.0.1".parse().ok(), &addresses);
+        assert_eq!(ways.near, ["192.168.0.2".parse::<Ipv4Addr>().unwrap()]);
+        let far = vxlan::Peer { address: "172.16.0.3".parse().unwrap(), pod_cidr: "10.1.3.0/24".parse().unwrap() };
+        assert_eq!(ways.overlay, [far]);
+        let (wrong, missing) = plan(ways.direct.clone(), &present);
         assert_eq!(wrong, [present[0].clone()]);
         assert_eq!(missing, [route("10.1.2.0/24", "192.168.0.2", PROTOCOL)]);
-        let (wrong, missing) = plan(&others, None, &addresses, &missing);
-        assert_eq!((wrong, missing), (vec![], vec![]));
+        assert_eq!(plan(ways.direct, &missing), (vec![], vec![]));
     }
 
     #[test]
     fn a_node_that_changed_its_address_is_routed_anew() {
         let addresses = [(2, "192.168.0.1/24".parse().unwrap())];
         let present = [route("10.1.2.0/24", "192.168.0.2", PROTOCOL)];
-        let (wrong, missing) = plan(&[node("192.168.0.7", "10.1.2.0/24")], None, &addresses, &present);
-        assert_eq!((wrong, missing), (vec![], vec![route("10.1.2.0/24", "192.168.0.7", PROTOCOL)]));
+        let ways = Ways::choose(&[node("192.168.0.7", "10.1.2.0/24")], None, &addresses);
+        assert_eq!(plan(ways.direct, &present), (vec![], vec![route("10.1.2.0/24", "192.168.0.7", PROTOCOL)]));
     }
 }

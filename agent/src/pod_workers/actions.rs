@@ -24,6 +24,7 @@ use crate::{
         Image, RuntimeError,
         types::{ContainerId, ContainerState, SandboxId, SandboxState, SandboxStatus},
     },
+    stages::timed,
     volume::MountedVolumes,
 };
 
@@ -115,10 +116,11 @@ impl PodWorker {
                 }
             }
         };
-        let volumes = ctx.volumes.ensure(&pod, FRESH);
-        let images = self.ensure_images(containers);
+        let reference = pod.reference();
+        let volumes = timed("volumes", &reference, ctx.volumes.ensure(&pod, FRESH));
+        let images = timed("image", &reference, self.ensure_images(containers));
         // While an image comes, a status is due that says so; the status manager holds it back if all goes fast.
-        let (sandbox, volumes, images) = tokio::join!(sandbox, volumes, images);
+        let (sandbox, volumes, images) = tokio::join!(timed("sandbox", &reference, sandbox), volumes, images);
         self.volumes_checked = Some(tokio::time::Instant::now());
         let volumes = match volumes {
             Ok(volumes) => volumes,
@@ -185,7 +187,8 @@ impl PodWorker {
             Ok(config) => config,
             Err(error) => return self.start_failed(container, "CreateContainerConfigError", &error, "Failed"),
         };
-        let id = match ctx.runtime.create_container(&sandbox.id, &config).await {
+        let reference = pod.reference();
+        let id = match timed("create", &reference, ctx.runtime.create_container(&sandbox.id, &config)).await {
             Ok(id) => id,
             Err(error) => {
                 let reason = if matches!(error, RuntimeError::InvalidConfig { .. }) {
@@ -197,7 +200,7 @@ impl PodWorker {
             }
         };
         ctx.events.pod(&pod, Some(&container.name), Severity::Normal, "Created", "Container created");
-        if let Err(error) = ctx.runtime.start_container(&id).await {
+        if let Err(error) = timed("start", &reference, ctx.runtime.start_container(&id)).await {
             return self.start_failed(container, "RunContainerError", &error, "Failed");
         }
         self.waiting.remove(&container.name);

@@ -24,7 +24,7 @@ use super::{
     sandbox_stop,
     shim_client::ShimClient,
 };
-use crate::network::PodNetworkRequest;
+use crate::{network::PodNetworkRequest, stages::timed};
 
 /// Making namespaces takes a millisecond; a machine under pressure takes longer.
 const INIT_LIMIT: Duration = Duration::from_secs(15);
@@ -80,13 +80,14 @@ async fn build(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Runtime
         let (inner, config) = (Arc::clone(inner), config.clone());
         tokio::task::spawn_blocking(move || inner.hierarchies.create(&config.cgroup_parent, &config.resources))
     };
-    let shim = launch(inner, sandbox, &config).await;
+    let shim = timed("shim", &config.pod, launch(inner, sandbox, &config)).await;
     joined(cgroup.await)??;
     shim?;
 
     if !config.host_network {
         let request = network_request(sandbox);
-        let setup = tokio::time::timeout(NETWORK_LIMIT, inner.network.setup(&request)).await;
+        let setup = tokio::time::timeout(NETWORK_LIMIT, inner.network.setup(&request));
+        let setup = timed("network", &config.pod, setup).await;
         let ips = match setup {
             Ok(Ok(ips)) => ips,
             Ok(Err(error)) => return Err(RuntimeError::Network { id: sandbox.id.clone(), source: Box::new(error) }),

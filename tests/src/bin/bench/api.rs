@@ -8,6 +8,11 @@ use serde_json::{Value, json};
 use crate::{client::Target, report::percentile};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const NAMESPACES: &str = "/api/v1/namespaces";
+/// What the rates create lives apart: lists are measured beside a known number of objects.
+const RATES: &str = "bench-rates";
+/// How long a namespace with some ten thousand objects may take to end.
+const NAMESPACE_END: Duration = Duration::from_secs(120);
 const SPAN: Duration = Duration::from_secs(4);
 const OBJECTS: usize = 13_000;
 
@@ -16,22 +21,55 @@ fn config_map(metadata: Value) -> Bytes {
     Bytes::from(map.to_string())
 }
 
+/// What each request of a load is.
+#[derive(Clone)]
+enum Load {
+    Get(String),
+    Create(String),
+    /// Every one changes the object, so that every one is a durable write.
+    Update(String),
+}
+
+impl Load {
+    fn request(&self, number: usize) -> (Method, &str, Option<Bytes>) {
+        match self {
+            Self::Get(path) => (Method::GET, path, None),
+            Self::Create(path) => {
+                (Method::POST, path, Some(config_map(json!({"generateName": "ab-", "labels": {"app": "bench"}}))))
+            }
+            Self::Update(path) => {
+                let labels = json!({"app": "bench", "number": number.to_string()});
+                (Method::PUT, path, Some(config_map(json!({"name": "bench-put", "labels": labels}))))
+            }
+        }
+    }
+}
+
 /// get, create and update on 1 and on 32 connections.
 pub(crate) async fn rates(kubeconfig: &str) -> anyhow::Result<Value> {
     let target = Target::load(kubeconfig)?;
-    let one = format!("{MAPS}/bench-put");
-    let put = config_map(json!({"name": "bench-put", "labels": {"app": "bench"}}));
-    target.connect().await?.bytes(Method::POST, MAPS, Some(put.clone())).await?;
-    let create = config_map(json!({"generateName": "ab-", "labels": {"app": "bench"}}));
+    let mut connection = target.connect().await?;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": RATES}});
+    connection.json(Method::POST, NAMESPACES, Some(&namespace)).await?;
+    let maps = format!("{NAMESPACES}/{RATES}/configmaps");
+    let one = format!("{maps}/bench-put");
+    connection.bytes(Method::POST, &maps, Some(config_map(json!({"name": "bench-put"})))).await?;
     let mut result = json!({});
     for connections in [1, 32] {
-        for (name, method, path, body) in [
-            ("get", Method::GET, one.as_str(), None),
-            ("create", Method::POST, MAPS, Some(&create)),
-            ("update", Method::PUT, one.as_str(), Some(&put)),
+        for (name, what) in [
+            ("get", Load::Get(one.clone())),
+            ("create", Load::Create(maps.clone())),
+            ("update", Load::Update(one.clone())),
         ] {
-            result[format!("{name}_{connections}")] = load(&target, connections, method, path, body).await?;
+            result[format!("{name}_{connections}")] = load(&target, connections, &what).await?;
         }
+    }
+    let path = format!("{NAMESPACES}/{RATES}");
+    connection.json(Method::DELETE, &path, None).await?;
+    let deadline = Instant::now() + NAMESPACE_END;
+    while connection.json(Method::GET, &path, None).await.is_ok() {
+        anyhow::ensure!(Instant::now() < deadline, "namespace {RATES} does not end");
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
     Ok(result)
 }
@@ -59,27 +97,25 @@ pub(crate) async fn many_objects(kubeconfig: &str) -> anyhow::Result<Value> {
     }
     Ok(json!({
         "objects": present.max(OBJECTS as u64),
-        "list500_4": load(&target, 4, Method::GET, &format!("{MAPS}?limit=500"), None).await?,
-        "list_all_1": load(&target, 1, Method::GET, &format!("{MAPS}?resourceVersion=0"), None).await?,
+        "list500_4": load(&target, 4, &Load::Get(format!("{MAPS}?limit=500"))).await?,
+        "list_all_1": load(&target, 1, &Load::Get(format!("{MAPS}?resourceVersion=0"))).await?,
     }))
 }
 
-async fn load(
-    target: &Target,
-    connections: usize,
-    method: Method,
-    path: &str,
-    body: Option<&Bytes>,
-) -> anyhow::Result<Value> {
+async fn load(target: &Target, connections: usize, what: &Load) -> anyhow::Result<Value> {
     let begin = Instant::now();
-    let tasks = (0..connections).map(|_| {
-        let (target, method, path, body) = (target.clone(), method.clone(), path.to_owned(), body.cloned());
+    let tasks = (0..connections).map(|first| {
+        let (target, what) = (target.clone(), what.clone());
         tokio::spawn(async move {
             let mut connection = target.connect().await?;
             let mut times = Vec::new();
-            while begin.elapsed() < SPAN {
+            for number in (first..).step_by(connections) {
+                if begin.elapsed() >= SPAN {
+                    break;
+                }
+                let (method, path, body) = what.request(number);
                 let start = Instant::now();
-                connection.bytes(method.clone(), &path, body.clone()).await?;
+                connection.bytes(method, path, body).await?;
                 times.push(start.elapsed());
             }
             anyhow::Ok(times)

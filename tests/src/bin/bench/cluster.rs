@@ -14,15 +14,19 @@ use coracle_tests::{
 };
 use serde_json::Value;
 
-use crate::report::{Row, print_table, progress};
+use crate::report::{Row, percentile, print_stages, print_table, progress};
 
 /// How long the cluster rests before its idle CPU is measured, and for how long that is.
 const IDLE_SPAN: Duration = Duration::from_secs(15);
+const SETTLE_SPAN: Duration = Duration::from_secs(10);
+/// What the agent logs of each pod, in the order of their being done.
+const STAGES: [&str; 8] = ["volumes", "image", "shim", "network", "sandbox", "create", "start", "status"];
 
 struct Bench {
     site: Site,
     up: Option<Process>,
     rows: Vec<Row>,
+    stages: Vec<(String, f64)>,
 }
 
 /// Runs the given sections, or all of them.
@@ -33,7 +37,7 @@ pub(crate) fn run(sections: &[&str]) -> anyhow::Result<()> {
     let wanted = |section: &str| sections.is_empty() || sections.contains(&section);
     let mut site = Site::new();
     site.add_host("n1", 1);
-    let mut bench = Bench { site, up: None, rows: Vec::new() };
+    let mut bench = Bench { site, up: None, rows: Vec::new(), stages: Vec::new() };
     bench.import();
     let result = (|| {
         bench.start_up()?;
@@ -42,6 +46,9 @@ pub(crate) fn run(sections: &[&str]) -> anyhow::Result<()> {
         }
         if wanted("idle") {
             bench.idle()?;
+        }
+        if wanted("stages") {
+            bench.stages()?;
         }
         if wanted("service") {
             bench.service()?;
@@ -53,6 +60,7 @@ pub(crate) fn run(sections: &[&str]) -> anyhow::Result<()> {
     })();
     bench.stop();
     print_table(&bench.rows);
+    print_stages(&bench.stages);
     result
 }
 
@@ -87,8 +95,12 @@ impl Bench {
     }
 
     fn start(&mut self) -> u64 {
+        self.start_with(&[])
+    }
+
+    fn start_with(&mut self, more: &[&str]) -> u64 {
         let mut command = self.site.command("n1", binary("coracle"));
-        command.args(["up", "--bind", "198.18.0.1:6443"]).args(self.node_args());
+        command.args(["up", "--bind", "198.18.0.1:6443"]).args(self.node_args()).args(more);
         let begin = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         self.up = Some(Process::start(command, &self.site.dir().join("up.log")));
         u64::try_from(begin).unwrap_or(0)
@@ -139,6 +151,7 @@ impl Bench {
 
     fn idle(&mut self) -> anyhow::Result<()> {
         progress("idle");
+        std::thread::park_timeout(SETTLE_SPAN);
         let pid = self.up.as_ref().context("the cluster runs")?.pid();
         let begin = Instant::now();
         let before = cpu_ticks(pid.as_raw())?;
@@ -147,6 +160,36 @@ impl Bench {
         let percent = ticks / begin.elapsed().as_secs_f64();
         self.rows.push(Row::at_most("`coracle up` idle: resident", resident_mb(pid.as_raw())?, "MB", 60.0));
         self.rows.push(Row::at_most("`coracle up` idle: CPU of one core", percent, "%", 1.0));
+        Ok(())
+    }
+
+    /// Where the time of one pod start goes: with a server that says so, which costs a little itself.
+    fn stages(&mut self) -> anyhow::Result<()> {
+        self.stop_process();
+        self.start_with(&["-v", "--log-format", "json"]);
+        self.within("first-pod")?;
+        let seen = self.within("staged")?;
+        let log = self.up.as_ref().map(Process::output).unwrap_or_default();
+        let fields =
+            log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).map(|line| line["fields"].clone());
+        let staged: Vec<Value> =
+            fields.filter(|f| f["pod"].as_str().is_some_and(|pod| pod.starts_with("staged-"))).collect();
+        let ms = |name: &str| seen[name].as_f64().unwrap_or(f64::NAN);
+        self.stages.push(("API: POST answered".to_owned(), ms("api")));
+        self.stages.push(("scheduling: bound, as a watch sees it".to_owned(), ms("scheduling")));
+        for stage in STAGES {
+            let times = staged.iter().filter(|f| f["stage"] == stage).filter_map(|f| f["elapsed_us"].as_u64());
+            let mut times: Vec<Duration> = times.map(Duration::from_micros).collect();
+            let note = match stage {
+                "shim" | "network" => "agent: sandbox: ",
+                _ => "agent: ",
+            };
+            self.stages.push((format!("{note}{stage}"), percentile(&mut times, 50)));
+        }
+        self.stages.push(("POST to Ready in the watch".to_owned(), ms("total")));
+        self.stop_process();
+        self.start();
+        self.within("ready")?;
         Ok(())
     }
 

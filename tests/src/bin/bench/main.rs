@@ -40,6 +40,7 @@ fn within(what: &str, kubeconfig: &str) -> anyhow::Result<()> {
             "first-pod" => pods::first_pod(kubeconfig).await,
             "pods" => pods::serial_and_burst(kubeconfig).await,
             "pods-gone" => pods::delete_all(kubeconfig).await,
+            "staged" => pods::staged(kubeconfig).await,
             "service" => service::latency(kubeconfig).await,
             "api" => api::rates(kubeconfig).await,
             "many" => api::many_objects(kubeconfig).await,

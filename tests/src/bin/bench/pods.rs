@@ -18,6 +18,7 @@ use crate::{
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const SERIAL: usize = 40;
 const BURST: usize = 50;
+const STAGED: usize = 20;
 const CONNECTIONS: usize = 8;
 const START_DEADLINE: Duration = Duration::from_secs(60);
 
@@ -45,11 +46,28 @@ fn is_ready(pod: &Value) -> bool {
     ready && pod.pointer("/status/phase").is_some_and(|phase| phase == "Running")
 }
 
-/// The watch of this benchmark's pods: tells when which pod was seen Ready, or gone.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Seen {
+    Scheduled,
+    Ready,
+    Gone,
+}
+
+fn seen(event: &Value) -> Option<Seen> {
+    let pod = &event["object"];
+    if event["type"] == "DELETED" {
+        Some(Seen::Gone)
+    } else if is_ready(pod) {
+        Some(Seen::Ready)
+    } else {
+        pod.pointer("/spec/nodeName").map(|_| Seen::Scheduled)
+    }
+}
+
+/// The watch of this benchmark's pods: tells when which pod was first seen how.
 struct PodWatch {
-    events: mpsc::UnboundedReceiver<(String, bool, Instant)>,
-    ready: HashMap<String, Instant>,
-    gone: HashMap<String, Instant>,
+    events: mpsc::UnboundedReceiver<(String, Seen, Instant)>,
+    first: HashMap<(String, Seen), Instant>,
 }
 
 impl PodWatch {
@@ -67,28 +85,27 @@ impl PodWatch {
             while let Ok(event) = lines.next().await {
                 let now = Instant::now();
                 let name = event["object"]["metadata"]["name"].as_str().unwrap_or("").to_owned();
-                let gone = event["type"] == "DELETED";
-                if (gone || is_ready(&event["object"])) && sender.send((name, gone, now)).is_err() {
+                if let Some(seen) = seen(&event)
+                    && sender.send((name, seen, now)).is_err()
+                {
                     return;
                 }
             }
         }));
-        Ok(Self { events, ready: HashMap::new(), gone: HashMap::new() })
+        Ok(Self { events, first: HashMap::new() })
     }
 
-    async fn wait(&mut self, names: &[String], gone: bool) -> anyhow::Result<Instant> {
+    async fn wait(&mut self, names: &[String], what: Seen) -> anyhow::Result<Instant> {
         loop {
-            let seen = if gone { &self.gone } else { &self.ready };
-            let times: Vec<_> = names.iter().filter_map(|name| seen.get(name)).collect();
+            let times: Vec<_> = names.iter().filter_map(|name| self.first.get(&(name.clone(), what))).collect();
             if times.len() == names.len() {
                 return Ok(*times.into_iter().max().context("there are names")?);
             }
             let next = tokio::time::timeout(START_DEADLINE, self.events.recv()).await;
-            let Ok(Some((name, is_gone, at))) = next else {
+            let Ok(Some((name, seen, at))) = next else {
                 bail!("{} of {} pods are missing", names.len() - times.len(), names.len());
             };
-            let seen = if is_gone { &mut self.gone } else { &mut self.ready };
-            seen.entry(name).or_insert(at);
+            self.first.entry((name, seen)).or_insert(at);
         }
     }
 }
@@ -127,10 +144,10 @@ pub(crate) async fn first_pod(kubeconfig: &str) -> anyhow::Result<Value> {
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    watch.wait(std::slice::from_ref(&name), false).await?;
+    watch.wait(std::slice::from_ref(&name), Seen::Ready).await?;
     let at_ns = epoch_ns()?;
     connection.json(Method::DELETE, &format!("{PODS}/{name}"), None).await?;
-    watch.wait(&[name], true).await?;
+    watch.wait(&[name], Seen::Gone).await?;
     Ok(json!({"at_ns": at_ns}))
 }
 
@@ -144,21 +161,44 @@ pub(crate) async fn serial_and_burst(kubeconfig: &str) -> anyhow::Result<Value> 
         let name = format!("serial-{k}");
         let begin = Instant::now();
         connection.json(Method::POST, PODS, Some(&pod(&name))).await?;
-        starts.push(watch.wait(std::slice::from_ref(&name), false).await? - begin);
+        starts.push(watch.wait(std::slice::from_ref(&name), Seen::Ready).await? - begin);
         let begin = Instant::now();
         connection.json(Method::DELETE, &format!("{PODS}/{name}"), None).await?;
-        ends.push(watch.wait(&[name], true).await? - begin);
+        ends.push(watch.wait(&[name], Seen::Gone).await? - begin);
     }
     let names: Vec<String> = (0..BURST).map(|k| format!("burst-{k}")).collect();
     let begin = Instant::now();
     fan_out(&target, &names, Method::POST).await?;
-    let burst = watch.wait(&names, false).await? - begin;
+    let burst = watch.wait(&names, Seen::Ready).await? - begin;
     Ok(json!({
         "start_p50_ms": percentile(&mut starts, 50),
         "start_p99_ms": percentile(&mut starts, 99),
         "delete_p50_ms": percentile(&mut ends, 50),
         "burst_ms": burst.as_secs_f64() * 1e3,
     }))
+}
+
+/// A few pods one after another, for a server that logs its stages; what of them this client sees, in milliseconds.
+pub(crate) async fn staged(kubeconfig: &str) -> anyhow::Result<Value> {
+    let target = Target::load(kubeconfig)?;
+    let mut watch = PodWatch::start(&target).await?;
+    let mut connection = target.connect().await?;
+    let (mut api, mut scheduling, mut total) = (Vec::new(), Vec::new(), Vec::new());
+    for k in 0..STAGED {
+        let name = format!("staged-{k}");
+        let begin = Instant::now();
+        connection.json(Method::POST, PODS, Some(&pod(&name))).await?;
+        let created = Instant::now();
+        let ready = watch.wait(std::slice::from_ref(&name), Seen::Ready).await?;
+        let scheduled = watch.first.get(&(name.clone(), Seen::Scheduled)).copied().unwrap_or(created);
+        api.push(created - begin);
+        scheduling.push(scheduled.saturating_duration_since(created));
+        total.push(ready - begin);
+        connection.json(Method::DELETE, &format!("{PODS}/{name}"), None).await?;
+        watch.wait(&[name], Seen::Gone).await?;
+    }
+    let median = |times: &mut Vec<Duration>| percentile(times, 50);
+    Ok(json!({"api": median(&mut api), "scheduling": median(&mut scheduling), "total": median(&mut total)}))
 }
 
 /// Deletes the burst's pods; how long until the last is gone.
@@ -168,7 +208,7 @@ pub(crate) async fn delete_all(kubeconfig: &str) -> anyhow::Result<Value> {
     let names: Vec<String> = (0..BURST).map(|k| format!("burst-{k}")).collect();
     let begin = Instant::now();
     fan_out(&target, &names, Method::DELETE).await?;
-    let gone = watch.wait(&names, true).await? - begin;
+    let gone = watch.wait(&names, Seen::Gone).await? - begin;
     Ok(json!({"gone_ms": gone.as_secs_f64() * 1e3}))
 }
 

@@ -43,6 +43,17 @@ pub(crate) fn print_table(rows: &[Row]) {
     }
 }
 
+#[allow(clippy::print_stdout, reason = "the table is this program's result")]
+pub(crate) fn print_stages(stages: &[(String, f64)]) {
+    if stages.is_empty() {
+        return;
+    }
+    println!("\n{:<58} {:>12}", "where the time of one pod start goes", "p50");
+    for (stage, ms) in stages {
+        println!("{stage:<58} {:>12}", format!("{ms:.2} ms"));
+    }
+}
+
 #[allow(clippy::print_stdout, reason = "a measurement's one line")]
 pub(crate) fn print_json(value: &Value) {
     println!("{value}");
