@@ -67,6 +67,32 @@ impl Lab {
     /// Node `n<number>` with address 198.18.0.<number> on `eth0` and podCIDR 10.244.<number>.0/24.
     /// All nodes hang on one bridge in a namespace of their own.
     pub(crate) fn node(&self, number: u8) -> Node {
+        self.node_in(0, number)
+    }
+
+    /// Node `n<number>` as [`Lab::node`] makes it, but with address 198.18.1.<number>.
+    pub(crate) fn far_node(&self, number: u8) -> Node {
+        self.node_in(1, number)
+    }
+
+    /// The switch routes between the subnets, of what it knows: not of pods.
+    pub(crate) fn join_subnets(&self, nodes: &[&Node]) {
+        let switch = NetNs::open(&self.dir.join("ns/switch")).unwrap();
+        switch
+            .run(|| {
+                std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
+                for subnet in [0, 1] {
+                    ip(&["addr", "add", &format!("198.18.{subnet}.254/24"), "dev", "sw"]);
+                }
+            })
+            .unwrap();
+        for node in nodes {
+            let gateway = format!("198.18.{}.254", node.address.octets()[2]);
+            node.ns.run(|| ip(&["route", "add", "default", "via", &gateway])).unwrap();
+        }
+    }
+
+    fn node_in(&self, subnet: u8, number: u8) -> Node {
         let switch = self.dir.join("ns/switch");
         let switch = if switch.exists() {
             NetNs::open(&switch).unwrap()
@@ -88,7 +114,7 @@ impl Lab {
                 move_link(&peer, &file);
             })
             .unwrap();
-        let address = Ipv4Addr::new(198, 18, 0, number);
+        let address = Ipv4Addr::new(198, 18, subnet, number);
         ns.run(|| {
             ip(&["link", "set", "lo", "up"]);
             ip(&["link", "set", &format!("q{number}"), "name", "eth0"]);
