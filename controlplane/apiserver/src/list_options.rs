@@ -188,13 +188,15 @@ pub(crate) fn selection(
         let indexed = resource.strategy.selectable_fields().iter();
         let pinned = indexed.filter_map(|field| Some((*field, fields.exact(field)?))).next();
         if let Some((field, value)) = pinned {
-            selection = selection.requires_field(field, value);
+            selection = selection.requires_field(resource.stored_field(field), value);
         }
     }
     if labels.is_some() || fields.is_some() {
+        let stored_field = resource.view.as_ref().map(|seen| seen.view.stored_field);
         selection = selection.filter(Arc::new(move |entry: &Entry| {
+            let value = |field: &str| entry.field(stored_field.map_or(field, |stored| stored(field)));
             labels.as_ref().is_none_or(|labels| labels.matches(|label| entry.label(label)))
-                && fields.as_ref().is_none_or(|fields| fields.matches(|field| entry.field(field)))
+                && fields.as_ref().is_none_or(|fields| fields.matches(value))
         }));
     }
     Ok(selection)

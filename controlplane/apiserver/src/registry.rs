@@ -2,6 +2,7 @@
 
 pub mod admission;
 pub mod apps;
+pub mod autoscaling;
 pub mod batch;
 pub mod cells;
 pub mod certificates;
@@ -10,6 +11,7 @@ pub mod coordination;
 pub mod core;
 pub mod discovery;
 pub(crate) mod encode;
+pub mod events;
 pub mod fill;
 pub mod kinds;
 pub mod lifecycle;

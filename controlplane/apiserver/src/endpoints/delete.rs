@@ -71,7 +71,7 @@ pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Reply, Status> 
             continue;
         }
         match call.server.delete(call.resource, namespace, entry.name(), &options).await {
-            Ok(_) => items.push(entry.json_bytes()),
+            Ok(_) => items.push(call.resource.shown_json(entry.json_bytes())),
             Err(status) if status.code == 404 => {}
             Err(status) => return Err(status),
         }

@@ -11,7 +11,7 @@ use crate::{list_options::parse_revision, registry::store::cache_status, reply::
 pub(crate) async fn get(call: &Call<'_>) -> Result<Reply, Status> {
     let shape = call.shape()?;
     let entry = entry(call).await?;
-    Ok(call.object(entry.json_bytes(), shape))
+    Ok(call.object(call.resource.shown_json(entry.json_bytes()), shape))
 }
 
 /// The object as the cache has it, at least as new as the client asks.

@@ -48,9 +48,14 @@ pub(crate) async fn list(call: &Call<'_>) -> Result<Reply, Status> {
         continue_token: token.as_deref(),
         remaining_item_count: remaining.map(|count| count as u64),
     };
-    let objects = result.entries.iter().map(|entry| entry.json());
+    if matches!(shape.form, Form::Object) && call.resource.view.is_none() {
+        return Ok(Reply::json(objects_body(call.resource, result.entries, &meta)));
+    }
+    let objects: Vec<_> = result.entries.iter().map(|entry| call.resource.shown_json(entry.json_bytes())).collect();
+    let body = || [head(call.resource, &meta).as_bytes(), &objects.join(&b","[..]), b"]}\n"].concat();
+    let objects = objects.iter().map(|json| &json[..]);
     Ok(match shape.form {
-        Form::Object => Reply::json(objects_body(call.resource, result.entries, &meta)),
+        Form::Object => Reply::json(body()),
         Form::Table(version) => {
             let options = TableOptions { version, include: shape.include, with_columns: true, now_secs: now_secs() };
             Reply::json(table::render(call.resource.strategy, objects, options, &meta))
@@ -99,13 +104,18 @@ fn expired(options: &ListOptions) -> Reply {
     Reply::value(&status).with_status(StatusCode::GONE)
 }
 
-fn objects_body(resource: &Resource, entries: Vec<Arc<Entry>>, meta: &ListMeta<'_>) -> Body {
-    let head = format!(
+/// The text of a list before its items.
+fn head(resource: &Resource, meta: &ListMeta<'_>) -> String {
+    format!(
         r#"{{"kind":"{}List","apiVersion":"{}","metadata":{},"items":["#,
         resource.info.kind,
         resource.gvk.api_version(),
         serde_json::to_string(meta).unwrap_or_default()
-    );
+    )
+}
+
+fn objects_body(resource: &Resource, entries: Vec<Arc<Entry>>, meta: &ListMeta<'_>) -> Body {
+    let head = head(resource, meta);
     let items: usize = entries.iter().map(|entry| entry.json().len()).sum();
     let left = head.len() + items + entries.len().saturating_sub(1) + 3;
     Body::Chunks { source: Box::new(Chunks { head: Some(head), entries, next: 0 }), left: left as u64 }

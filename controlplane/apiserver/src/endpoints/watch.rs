@@ -159,10 +159,12 @@ struct Encoder {
 impl Encoder {
     fn event(&mut self, kind: EventKind, entry: &Entry) -> Bytes {
         match self.shape.form {
-            Form::Object => entry.line(kind),
+            Form::Object if self.resource.view.is_none() => entry.line(kind),
+            Form::Object => line(kind.as_str(), &self.resource.shown_json(entry.json_bytes())),
             Form::Table(_) => {
                 let revision = entry.revision().to_string();
-                line(kind.as_str(), &self.table(Some(entry.json()), &revision))
+                let json = self.resource.shown_json(entry.json_bytes());
+                line(kind.as_str(), &self.table(Some(&json), &revision))
             }
             Form::PartialObjectMetadata(version) => {
                 line(kind.as_str(), &table::partial_metadata(entry.json(), version))

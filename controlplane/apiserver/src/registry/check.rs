@@ -195,6 +195,15 @@ pub fn ip(errors: &mut FieldErrors, path: &str, value: &Value) {
     }
 }
 
+/// A range of addresses: the range, or an error.
+pub fn cidr(errors: &mut FieldErrors, path: &str, value: &Value) -> Option<ipnet::IpNet> {
+    let net = string(value).parse().ok();
+    if net.is_none() {
+        errors.invalid(path, value, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)");
+    }
+    net
+}
+
 /// Why no traffic can be sent to an address, if so: unspecified, loopback, link-local.
 #[must_use]
 pub fn special_ip_error(ip: std::net::IpAddr) -> Option<String> {

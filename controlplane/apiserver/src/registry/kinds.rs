@@ -3,7 +3,7 @@
 //! Routing, discovery, OpenAPI and the generic registry all go by this list; nothing else names kinds one by one.
 
 use super::strategy::Strategy;
-use super::{apps, batch, certificates, coordination, core, discovery, networking, node, policy, rbac, scheduling, storage};
+use super::{apps, autoscaling, batch, certificates, coordination, core, discovery, events, networking, node, policy, rbac, scheduling, storage};
 
 static ALL: &[&dyn Strategy] = &[
     &core::configmap::ConfigMap,
@@ -26,10 +26,16 @@ static ALL: &[&dyn Strategy] = &[
     &apps::deployment::Deployment,
     &apps::replicaset::ReplicaSet,
     &apps::statefulset::StatefulSet,
+    &autoscaling::horizontalpodautoscaler::HorizontalPodAutoscaler,
+    &autoscaling::horizontalpodautoscaler_v1::HorizontalPodAutoscalerV1,
     &batch::cronjob::CronJob,
     &batch::job::Job,
     &certificates::certificatesigningrequest::CertificateSigningRequest,
     &networking::ingressclass::IngressClass,
+    &networking::ingress::Ingress,
+    &networking::ipaddress::IpAddress,
+    &networking::networkpolicy::NetworkPolicy,
+    &networking::servicecidr::ServiceCidr,
     &policy::poddisruptionbudget::PodDisruptionBudget,
     &rbac::clusterrolebinding::ClusterRoleBinding,
     &rbac::clusterrole::ClusterRole,
@@ -40,6 +46,7 @@ static ALL: &[&dyn Strategy] = &[
     &coordination::lease::Lease,
     &node::runtimeclass::RuntimeClass,
     &discovery::endpointslice::EndpointSlice,
+    &events::event::Event,
 ];
 
 /// Every kind, grouped by API group as discovery shows them.

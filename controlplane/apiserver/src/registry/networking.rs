@@ -1,6 +1,10 @@
 //! The kinds of group `networking.k8s.io`.
 
+pub mod ingress;
 pub mod ingressclass;
+pub mod ipaddress;
+pub mod networkpolicy;
+pub mod servicecidr;
 
 use super::strategy::ResourceInfo;
 

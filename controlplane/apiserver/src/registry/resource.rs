@@ -2,17 +2,22 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use bytes::Bytes;
 use coracle_api::{
+    meta,
     resource::{GroupResource, Gvk},
     schema::{self, Type},
+    status::Status,
 };
-use coracle_store::Backend;
+use coracle_store::{Backend, Revision};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     registry::{
         kinds,
-        strategy::{ResourceInfo, Scope, Strategy},
+        encode,
+        strategy::{ResourceInfo, Scope, Strategy, View},
     },
     watch_cache::{FieldIndexer, ResourceCache, ResourceConfig, WatchCache, WatchCacheError, WatchCacheLimits},
 };
@@ -26,7 +31,16 @@ pub(crate) struct Resource {
     /// `/registry/pods/`, `/registry/apps/deployments/`.
     pub(crate) prefix: String,
     pub(crate) schema: Option<Type>,
+    /// The cache of the kind that stores the objects.
     pub(crate) cache: Arc<ResourceCache>,
+    /// Set if the objects are another kind's.
+    pub(crate) view: Option<SeenThrough>,
+}
+
+/// How a resource shows the objects of another.
+pub(crate) struct SeenThrough {
+    pub(crate) view: &'static View,
+    pub(crate) stored: Arc<Resource>,
 }
 
 impl Resource {
@@ -37,6 +51,42 @@ impl Resource {
     /// Whether this is the core group's resource of that name.
     pub(crate) fn is_core(&self, plural: &str) -> bool {
         self.info.group.is_empty() && self.info.plural == plural
+    }
+
+    /// The object of the storing kind that this object stands for, defaulted and checked as one of this kind before.
+    pub(crate) fn stored(&self, seen: &SeenThrough, mut object: Value) -> Result<Value, Status> {
+        self.strategy.default(&mut object);
+        let errors = self.strategy.validate(&object);
+        if !errors.is_empty() {
+            return Err(Status::invalid(&self.gvk, meta::name(&object), errors));
+        }
+        Ok(typed((seen.view.to_stored)(object), &seen.stored.gvk))
+    }
+
+    /// A stored object as this resource shows it.
+    pub(crate) fn shown(&self, object: Value) -> Value {
+        match &self.view {
+            Some(seen) => typed((seen.view.from_stored)(object), &self.gvk),
+            None => object,
+        }
+    }
+
+    /// The same for an encoded object. Costs nothing unless this is a view.
+    pub(crate) fn shown_json(&self, json: Bytes) -> Bytes {
+        if self.view.is_none() {
+            return json;
+        }
+        let Ok(object) = serde_json::from_slice::<Value>(&json) else { return json };
+        let mut object = self.shown(object);
+        let revision = meta::resource_version(&object).parse().ok().map(Revision);
+        encode::strip(&mut object);
+        let encoded = encode::encode(&object);
+        revision.map_or(encoded.clone(), |revision| encode::with_revision(&encoded, revision))
+    }
+
+    /// What the storing kind calls a selectable field.
+    pub(crate) fn stored_field<'a>(&self, field: &'a str) -> &'a str {
+        self.view.as_ref().map_or(field, |seen| (seen.view.stored_field)(field))
     }
 
     /// The key of an object.
@@ -52,6 +102,12 @@ impl Resource {
     }
 }
 
+fn typed(mut object: Value, gvk: &Gvk) -> Value {
+    object["apiVersion"] = gvk.api_version().into();
+    object["kind"] = gvk.kind.as_str().into();
+    object
+}
+
 /// Every served resource.
 pub(crate) struct Registry {
     by_plural: HashMap<&'static str, Vec<Arc<Resource>>>,
@@ -63,25 +119,26 @@ impl Registry {
         backend: &Arc<dyn Backend>,
         shutdown: CancellationToken,
     ) -> Result<(Self, Arc<WatchCache>), WatchCacheError> {
-        let configs = kinds::all().iter().map(|strategy| cache_config(*strategy)).collect();
+        let stored = || kinds::all().iter().copied().filter(|strategy| strategy.view().is_none());
+        let configs = stored().map(cache_config).collect();
         let cache = WatchCache::start(Arc::clone(backend), configs, WatchCacheLimits::default(), shutdown).await?;
         let mut by_plural: HashMap<&'static str, Vec<Arc<Resource>>> = HashMap::new();
-        for strategy in kinds::all() {
-            let info = strategy.resource();
-            let prefix = prefix(info);
+        for strategy in stored() {
+            let prefix = prefix(strategy.resource());
             let Some(resource_cache) = cache.resource(&prefix) else { continue };
-            let gvk = Gvk::new(info.group, info.version, info.kind);
-            by_plural.entry(info.plural).or_default().push(Arc::new(Resource {
-                strategy: *strategy,
-                info,
-                schema: schema::table().by_gvk(&gvk),
-                gvk,
-                group_resource: GroupResource::new(info.group, info.plural),
-                prefix,
-                cache: resource_cache,
-            }));
+            let resource = resource(strategy, prefix, resource_cache, None);
+            by_plural.entry(resource.info.plural).or_default().push(Arc::new(resource));
         }
-        Ok((Self { by_plural }, cache))
+        let mut registry = Self { by_plural };
+        for strategy in kinds::all() {
+            let Some(view) = strategy.view() else { continue };
+            let of = view.of.resource();
+            let Some(stored) = registry.get(of.group, of.version, of.plural).cloned() else { continue };
+            let (prefix, cache) = (stored.prefix.clone(), Arc::clone(&stored.cache));
+            let resource = resource(*strategy, prefix, cache, Some(SeenThrough { view, stored }));
+            registry.by_plural.entry(resource.info.plural).or_default().push(Arc::new(resource));
+        }
+        Ok((registry, cache))
     }
 
     /// The resource at `/apis/GROUP/VERSION/PLURAL`.
@@ -95,6 +152,26 @@ impl Registry {
     /// A resource of the core group that every server has.
     pub(crate) fn core(&self, plural: &str) -> Option<&Arc<Resource>> {
         self.get("", "v1", plural)
+    }
+}
+
+fn resource(
+    strategy: &'static dyn Strategy,
+    prefix: String,
+    cache: Arc<ResourceCache>,
+    view: Option<SeenThrough>,
+) -> Resource {
+    let info = strategy.resource();
+    let gvk = Gvk::new(info.group, info.version, info.kind);
+    Resource {
+        strategy,
+        info,
+        schema: schema::table().by_gvk(&gvk),
+        gvk,
+        group_resource: GroupResource::new(info.group, info.plural),
+        prefix,
+        cache,
+        view,
     }
 }
 

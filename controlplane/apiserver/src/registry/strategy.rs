@@ -123,10 +123,30 @@ pub enum Deletion {
     Graceful(i64),
 }
 
+/// The objects of another kind in other words: another version of it, or another group. Nothing is stored twice.
+///
+/// A client of the view sends and gets objects of the view's kind; they are defaulted and checked as such, then as the
+/// stored kind. Both conversions leave `metadata` in place and need not care about `apiVersion` and `kind`.
+pub struct View {
+    /// The kind that stores the objects.
+    pub of: &'static dyn Strategy,
+    /// Into the form of [`View::of`].
+    pub to_stored: fn(Value) -> Value,
+    /// Out of the form of [`View::of`].
+    pub from_stored: fn(Value) -> Value,
+    /// What the stored kind calls a selectable field of the view.
+    pub stored_field: fn(&str) -> &str,
+}
+
 /// What a kind adds to the generic registry. Every hook has the neutral default.
 pub trait Strategy: Send + Sync + 'static {
     /// Names and abilities.
     fn resource(&self) -> &'static ResourceInfo;
+
+    /// Whose objects this kind shows, if it stores none of its own. Such a kind needs no `prepare_*` hooks.
+    fn view(&self) -> Option<&'static View> {
+        None
+    }
 
     /// Fills in defaults, on every write and before validation. Idempotent.
     fn default(&self, _object: &mut Value) {}

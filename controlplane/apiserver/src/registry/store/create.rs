@@ -27,6 +27,13 @@ impl Store {
         mut object: Value,
         options: WriteOptions,
     ) -> Result<Written, Status> {
+        if let Some(seen) = &resource.view {
+            object_meta::match_namespace(resource, namespace, &mut object)?;
+            let mut object = resource.stored(seen, object)?;
+            self.prepare_new(&seen.stored, namespace, &mut object)?;
+            let written = self.insert(&seen.stored, object, options).await?;
+            return Ok(Written { json: resource.shown_json(written.json), ..written });
+        }
         self.prepare_new(resource, namespace, &mut object)?;
         self.insert(resource, object, options).await
     }

@@ -72,6 +72,22 @@ impl Store {
         name: &str,
         options: &DeleteOptions,
     ) -> Result<Deleted, Status> {
+        let Some(seen) = &resource.view else { return self.delete_stored(resource, namespace, name, options).await };
+        Ok(match self.delete_stored(&seen.stored, namespace, name, options).await? {
+            Deleted::Gone { json, object } => {
+                Deleted::Gone { json: resource.shown_json(json), object: resource.shown(object) }
+            }
+            Deleted::Waiting { json } => Deleted::Waiting { json: resource.shown_json(json) },
+        })
+    }
+
+    async fn delete_stored(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, Status> {
         let key = resource.key(namespace, name);
         let not_found = || Status::not_found(&resource.group_resource, name);
         let mut current = self.current(resource, &key).await?.ok_or_else(not_found)?;

@@ -51,6 +51,18 @@ impl Store {
         target: &Change<'_>,
         mut change: impl FnMut(&Value) -> Result<Value, Status>,
     ) -> Result<Written, Status> {
+        let Some(seen) = &resource.view else { return self.update_stored(resource, target, change).await };
+        let change = |old: &Value| resource.stored(seen, change(&resource.shown(old.clone()))?);
+        let written = self.update_stored(&seen.stored, target, change).await?;
+        Ok(Written { json: resource.shown_json(written.json), ..written })
+    }
+
+    async fn update_stored(
+        &self,
+        resource: &Resource,
+        target: &Change<'_>,
+        mut change: impl FnMut(&Value) -> Result<Value, Status>,
+    ) -> Result<Written, Status> {
         let key = resource.key(target.namespace, target.name);
         let not_found = || Status::not_found(&resource.group_resource, target.name);
         let mut current = self.current(resource, &key).await?.ok_or_else(not_found)?;
