@@ -258,7 +258,9 @@ pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::C
     tasks.spawn("rotate logs", crate::logs::rotate::run(Arc::clone(&ctx), shutdown.clone()));
     tasks.spawn("collect garbage", crate::gc::run(Arc::clone(&ctx), shutdown.clone()));
     if let Some(ca) = parts.client_ca {
-        tasks.spawn("serve the node's API", server::run(server::ServerContext { ctx, client, view, ca }, shutdown));
+        let usage = Arc::default();
+        let server = server::ServerContext { ctx, client, view, ca, usage };
+        tasks.spawn("serve the node's API", server::run(server, shutdown));
     }
 }
 

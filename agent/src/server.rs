@@ -6,11 +6,13 @@
 mod auth;
 mod exec;
 mod logs;
+mod metrics;
 mod port_forward;
 mod query;
 mod reply;
 mod summary;
 mod tunnel;
+mod usage;
 mod websocket;
 
 use std::{sync::Arc, time::Duration};
@@ -31,7 +33,8 @@ use crate::{
     sync_loop::PodsView,
 };
 
-use reply::{Body, ReplyError, json, text};
+use reply::{Body, ReplyError, exposition, json, text};
+pub(crate) use usage::Recorder;
 
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 const HEADER_LIMIT: Duration = Duration::from_secs(10);
@@ -44,6 +47,7 @@ pub(crate) struct ServerContext {
     pub(crate) client: kube::Client,
     pub(crate) view: PodsView,
     pub(crate) ca: CertificateDer<'static>,
+    pub(crate) usage: Arc<Recorder>,
 }
 
 /// Serves until `shutdown`.
@@ -143,6 +147,8 @@ async fn route(server: &ServerContext, request: Request<Incoming>) -> Result<Res
         (Method::GET, ["healthz"]) => Ok(text(StatusCode::OK, "ok")),
         (Method::GET, ["pods" | "runningpods"]) => Ok(pods(server)),
         (Method::GET, ["spec"]) => Ok(json(&summary::spec(server))),
+        (Method::GET, ["metrics"]) => Ok(exposition(metrics::agent(server).await)),
+        (Method::GET, ["metrics", "resource"]) => Ok(exposition(metrics::resource(server).await)),
         (Method::GET, ["stats", "summary"]) => Ok(json(&summary::stats(server).await)),
         (Method::GET, ["containerLogs", namespace, pod, container]) => {
             logs::serve(server, &request, namespace, pod, container).await

@@ -10,11 +10,13 @@
 //! | [`meta`] | accessors for the metadata of an object held as JSON |
 //! | [`schema`] | the table of the built-in types, derived at build time |
 //! | [`decode`] | JSON, YAML and protobuf bodies to JSON values, along the table |
+//! | [`exposition`] | figures in Prometheus' text form |
 //! | [`patch`] | JSON patch, merge patch, strategic merge patch |
 
 #![forbid(unsafe_code)]
 
 pub mod decode;
+pub mod exposition;
 pub mod meta;
 pub mod name;
 pub mod patch;

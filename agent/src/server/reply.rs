@@ -51,6 +51,14 @@ pub(super) fn json(value: &serde_json::Value) -> Response<Body> {
     response
 }
 
+/// Prometheus' text.
+pub(super) fn exposition(text: String) -> Response<Body> {
+    let mut response = Response::new(Full::new(Bytes::from(text)).boxed_unsync());
+    let kind = HeaderValue::from_static(coracle_api::exposition::CONTENT_TYPE);
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
 /// Text that comes bit by bit.
 pub(super) fn streamed(pieces: mpsc::Receiver<Bytes>) -> Response<Body> {
     let frames = futures::stream::unfold(pieces, |mut pieces| async move {

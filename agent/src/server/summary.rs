@@ -1,15 +1,13 @@
 //! `/stats/summary` and `/spec`: what runs here and what it uses.
+//!
+//! Source: `k8s.io/kubelet/pkg/apis/stats/v1alpha1/types.go` at v1.37.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::ServerContext;
-use crate::{
-    node::facts::Facts,
-    pod::{PodExt, api_time},
-    runtime::types::ContainerState,
-};
+use super::{ServerContext, usage::Usage};
+use crate::{node::facts::Facts, pod::api_time};
 
 /// The machine, as far as anybody asks for it.
 pub(super) fn spec(server: &ServerContext) -> Value {
@@ -23,34 +21,53 @@ pub(super) fn spec(server: &ServerContext) -> Value {
     })
 }
 
-/// CPU and memory of every container.
+/// CPU and memory of the node and of every container.
 pub(super) async fn stats(server: &ServerContext) -> Value {
-    let now = api_time(SystemTime::now());
-    let pods: Vec<_> = server.view.read().clone();
-    let mut list = Vec::new();
-    for pod in pods {
-        let Ok((_, containers)) = server.ctx.runtime.pod_state(&pod.uid()).await else { continue };
-        let mut parts = Vec::new();
-        let (mut cpu, mut memory) = (0_u64, 0_u64);
-        for container in containers {
-            let ContainerState::Running { started_at, .. } = container.state else { continue };
-            let Ok(stats) = server.ctx.runtime.container_stats(&container.id).await else { continue };
-            cpu = cpu.saturating_add(stats.cpu_usage_nanos);
-            memory = memory.saturating_add(stats.memory_working_set_bytes);
-            parts.push(json!({
-                "name": container.name,
-                "startTime": api_time(started_at),
-                "cpu": {"time": now, "usageCoreNanoSeconds": stats.cpu_usage_nanos},
-                "memory": {"time": now, "workingSetBytes": stats.memory_working_set_bytes},
-            }));
-        }
-        list.push(json!({
-            "podRef": {"name": pod.name(), "namespace": pod.namespace(), "uid": pod.uid()},
-            "startTime": pod.status_or_default().start_time,
-            "containers": parts,
-            "cpu": {"time": now, "usageCoreNanoSeconds": cpu},
-            "memory": {"time": now, "workingSetBytes": memory},
+    let usage = server.usage.usage(server).await;
+    summary(&server.ctx.config.node_name, &usage)
+}
+
+fn summary(node_name: &str, usage: &Usage) -> Value {
+    let look = &usage.look;
+    let time = api_time(look.time);
+    let cpu =
+        |nanocores: u64, nanos: u64| json!({"time": time, "usageNanoCores": nanocores, "usageCoreNanoSeconds": nanos});
+    let memory = |bytes: u64| json!({"time": time, "workingSetBytes": bytes});
+    let mut pods = Vec::with_capacity(look.pods.len());
+    for pod in &look.pods {
+        let containers: Vec<_> = pod
+            .containers
+            .iter()
+            .map(|container| {
+                json!({
+                    "name": container.name,
+                    "startTime": api_time(container.started_at),
+                    "cpu": cpu(usage.nanocores(container), container.stats.cpu_usage_nanos),
+                    "memory": memory(container.stats.memory_working_set_bytes),
+                })
+            })
+            .collect();
+        let total = pod.stats();
+        let nanocores = pod.containers.iter().map(|container| usage.nanocores(container)).sum();
+        let started = pod.containers.iter().map(|container| container.started_at).min();
+        pods.push(json!({
+            "podRef": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
+            "startTime": started.map(api_time),
+            "containers": containers,
+            "cpu": cpu(nanocores, total.cpu_usage_nanos),
+            "memory": memory(total.memory_working_set_bytes),
         }));
     }
-    json!({"node": {"nodeName": server.ctx.config.node_name}, "pods": list})
+    let machine = &look.machine;
+    let mut node_memory = memory(machine.memory_working_set_bytes);
+    node_memory["availableBytes"] = machine.memory_bytes.saturating_sub(machine.memory_working_set_bytes).into();
+    json!({
+        "node": {
+            "nodeName": node_name,
+            "startTime": api_time(SystemTime::UNIX_EPOCH + Duration::from_secs(machine.booted_unix_secs)),
+            "cpu": cpu(usage.machine_nanocores, machine.cpu_usage_nanos),
+            "memory": node_memory,
+        },
+        "pods": pods,
+    })
 }

@@ -32,8 +32,9 @@ const DICTIONARY_ID: u32 = 0xe3c6_a7c2;
 
 /// The zlib stream's header with the dictionary's name.
 const ZLIB_HEADER: [u8; 6] = [0x78, 0xbb, 0xe3, 0xc6, 0xa7, 0xc2];
-/// A stored deflate block with the four bytes of "no headers". Whole bytes, so that blocks follow each other.
-const EMPTY_BLOCK: [u8; 9] = [0, 4, 0, 0xfb, 0xff, 0, 0, 0, 0];
+/// A stored deflate block with the four bytes of "no headers", and an empty one, as a flush leaves it: Go's inflate gives
+/// nothing out before it. Whole bytes, so that blocks follow each other.
+const EMPTY_BLOCK: [u8; 14] = [0, 4, 0, 0xfb, 0xff, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 /// Names and values in order; several values of one name are joined by a NUL.
 pub(crate) type Headers = Vec<(String, String)>;
