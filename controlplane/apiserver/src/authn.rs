@@ -1,9 +1,12 @@
 //! Who asks: client certificates, bearer tokens, or nobody.
 //!
-//! A connection's certificate is read once ([`x509`]); tokens that were accepted are remembered for a short time.
+//! A connection's certificate is read once ([`x509`]); tokens that were accepted are remembered for a short time, as long
+//! as what they are bound to exists.
 //! In-process clients carry their [`UserInfo`] in the request's extensions and never come here.
 
 pub(crate) mod bootstrap_token;
+pub(crate) mod impersonation;
+pub(crate) mod issuer;
 pub(crate) mod service_account;
 pub(crate) mod x509;
 
@@ -18,6 +21,7 @@ use http::{HeaderMap, header};
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
+use self::service_account::{ISSUER, Need};
 use crate::{server::ApiServer, user::UserInfo};
 
 /// How long an accepted token is believed without looking again.
@@ -27,24 +31,39 @@ const REMEMBERED: usize = 4096;
 
 /// Tokens accepted lately, by their hash.
 #[derive(Default)]
-pub(crate) struct TokenCache(Mutex<HashMap<[u8; 32], Accepted>>);
+pub(crate) struct TokenCache(Mutex<HashMap<[u8; 32], (Instant, Arc<Accepted>)>>);
 
-/// When a token was accepted, and whose it is.
-type Accepted = (Instant, Arc<UserInfo>);
+/// A token that was accepted.
+pub(crate) struct Accepted {
+    pub(crate) user: Arc<UserInfo>,
+    /// Those it is for, of those that were asked for.
+    pub(crate) audiences: Vec<String>,
+    expires_secs: Option<i64>,
+    /// Without these it is worth nothing.
+    needs: Vec<Need>,
+}
+
+impl Accepted {
+    /// Whether it has not expired and everything is there that it is bound to.
+    fn still_holds(&self) -> bool {
+        self.expires_secs.is_none_or(|expires| jiff::Timestamp::now().as_second() < expires)
+            && self.needs.iter().all(Need::is_there)
+    }
+}
 
 impl TokenCache {
-    fn get(&self, hash: &[u8; 32]) -> Option<Arc<UserInfo>> {
+    fn get(&self, hash: &[u8; 32]) -> Option<Arc<Accepted>> {
         let cache = self.0.lock();
-        cache.get(hash).filter(|(since, _)| since.elapsed() < REMEMBER).map(|(_, user)| Arc::clone(user))
+        cache.get(hash).filter(|(since, _)| since.elapsed() < REMEMBER).map(|(_, accepted)| Arc::clone(accepted))
     }
 
-    fn put(&self, hash: [u8; 32], user: Arc<UserInfo>) {
+    fn put(&self, hash: [u8; 32], accepted: Arc<Accepted>) {
         let mut cache = self.0.lock();
         if cache.len() >= REMEMBERED {
             cache.retain(|_, (since, _)| since.elapsed() < REMEMBER);
         }
         if cache.len() < REMEMBERED {
-            cache.insert(hash, (Instant::now(), user));
+            cache.insert(hash, (Instant::now(), accepted));
         }
     }
 }
@@ -66,19 +85,39 @@ pub(crate) async fn authenticate(
     };
     let token = value.to_str().ok().and_then(bearer).ok_or_else(Status::unauthorized)?;
     let hash: [u8; 32] = Sha256::digest(token.as_bytes()).into();
-    if let Some(user) = server.tokens.get(&hash) {
-        return Ok(user);
+    if let Some(accepted) = server.tokens.get(&hash)
+        && server.store.cache.catch_up().await.is_ok()
+        && accepted.still_holds()
+    {
+        return Ok(Arc::clone(&accepted.user));
     }
-    let user = match server.config.static_tokens.get(token) {
-        Some(user) => Some(user.clone()),
-        None if token.contains('.') && token.len() == bootstrap_token::LENGTH => {
-            bootstrap_token::authenticate(server, token).await
-        }
-        None => service_account::authenticate(server, token).await,
-    };
-    let user = Arc::new(user.ok_or_else(Status::unauthorized)?);
-    server.tokens.put(hash, Arc::clone(&user));
+    let accepted = authenticate_token(server, token, &[ISSUER]).await.ok_or_else(Status::unauthorized)?;
+    let user = Arc::clone(&accepted.user);
+    server.tokens.put(hash, Arc::new(accepted));
     Ok(user)
+}
+
+/// Whose a token is that is meant for one of `audiences`; `None` if it is no good.
+pub(crate) async fn authenticate_token(server: &ApiServer, token: &str, audiences: &[&str]) -> Option<Accepted> {
+    if !is_audience_agnostic(server, token) {
+        return service_account::authenticate(server, token, audiences).await;
+    }
+    // Other tokens are for this server alone.
+    if !audiences.contains(&ISSUER) {
+        return None;
+    }
+    let (user, needs) = match server.config.static_tokens.get(token) {
+        Some(user) => (user.clone(), Vec::new()),
+        None => {
+            let (user, need) = bootstrap_token::authenticate(server, token).await?;
+            (user, vec![need])
+        }
+    };
+    Some(Accepted { user: Arc::new(user), audiences: vec![ISSUER.to_owned()], expires_secs: None, needs })
+}
+
+fn is_audience_agnostic(server: &ApiServer, token: &str) -> bool {
+    server.config.static_tokens.contains_key(token) || (token.contains('.') && token.len() == bootstrap_token::LENGTH)
 }
 
 fn bearer(value: &str) -> Option<&str> {

@@ -7,6 +7,7 @@
 //! Source: `k8s.io/apiserver/pkg/authorization`, `k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go` at
 //! v1.37.
 
+pub(crate) mod admission;
 pub(crate) mod escalation;
 pub(crate) mod node;
 pub(crate) mod rbac;

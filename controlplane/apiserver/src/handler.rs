@@ -9,7 +9,8 @@ use http::{Response, header, request::Parts};
 use http_body_util::BodyExt as _;
 
 use crate::{
-    authz::Attributes,
+    authn::impersonation,
+    authz::{Attributes, admission},
     body::Body,
     endpoints::{self, Call},
     nonresource,
@@ -38,7 +39,7 @@ pub(crate) async fn handle<B>(server: &Arc<ApiServer>, user: Arc<UserInfo>, part
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {
-    let answer = AssertUnwindSafe(route(server, &user, &parts, body)).catch_unwind().await;
+    let answer = AssertUnwindSafe(route(server, user, &parts, body)).catch_unwind().await;
     match answer {
         Ok(Ok(response)) => response,
         Ok(Err(status)) => reply::failure(&status),
@@ -49,34 +50,42 @@ where
     }
 }
 
-async fn route<B>(server: &Arc<ApiServer>, user: &UserInfo, parts: &Parts, body: B) -> Result<Response<Body>, Status>
+async fn route<B>(
+    server: &Arc<ApiServer>,
+    user: Arc<UserInfo>,
+    parts: &Parts,
+    body: B,
+) -> Result<Response<Body>, Status>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let request = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
-    server.authorizer.authorize(&Attributes::of_request(user, &parts.method, &request, &query))?;
-    let info = match &request {
-        RequestInfo::NonResource { path } => return nonresource::serve(server, parts, path, &query),
-        RequestInfo::Resource(info) => info,
-    };
-    let Some(resource) = server.registry.get(info.group, info.version, info.resource) else {
-        return match review::kind(info) {
-            Some(kind) => {
-                let body = read_body(parts, body).await?;
-                review::create(server, user, info, kind, &parts.headers, &body).map(Reply::into_response)
-            }
-            None => Err(Status::no_such_path()),
-        };
-    };
-    let permit = if is_long_running(info) {
+    let permit = if is_exempt(&request) {
         None
     } else {
         let permit = server.in_flight.try_acquire();
         Some(permit.map_err(|_| Status::too_many_requests(RETRY_SECS))?)
     };
+    let user = impersonation::effective(server, user, &parts.headers)?;
+    let attributes = Attributes::of_request(&user, &parts.method, &request, &query);
+    if !server.authorizer.allows(&attributes) {
+        // Perhaps by a role that was written a moment ago. If the cache cannot follow, the answer is as good as no.
+        let _ = server.store.cache.catch_up().await;
+        server.authorizer.authorize(&attributes)?;
+    }
+    let info = match &request {
+        RequestInfo::NonResource { path } => return nonresource::serve(server, parts, path, &query),
+        RequestInfo::Resource(info) => info,
+    };
+    if let Some(kind) = review::kind(info) {
+        let body = read_body(parts, body).await?;
+        let answer = Box::pin(review::create(server, &user, info, kind, &parts.headers, &body)).await;
+        return answer.map(Reply::into_response);
+    }
+    let resource = server.registry.get(info.group, info.version, info.resource).ok_or_else(Status::no_such_path)?;
     let body = if info.verb.is_read() { Bytes::new() } else { read_body(parts, body).await? };
-    let call = Call { server, user, resource, info, query: &query, headers: &parts.headers, body };
+    let call = Call { server, user: &user, resource, info, query: &query, headers: &parts.headers, body };
     if permit.is_none() {
         return dispatch(&call, parts).await;
     }
@@ -87,6 +96,9 @@ where
 }
 
 async fn dispatch(call: &Call<'_>, parts: &Parts) -> Result<Response<Body>, Status> {
+    if admission::concerns(call) {
+        Box::pin(admission::check_request(call)).await?;
+    }
     if call.info.subresource.is_empty() {
         return main_resource(call).await.map(Reply::into_response);
     }
@@ -119,7 +131,17 @@ pub(crate) fn unsupported(call: &Call<'_>) -> Status {
     Status::method_not_supported(&resource, call.info.verb.as_str())
 }
 
-/// Whether a request may last, and so is not counted among those in flight.
+/// Whether a request is not counted among those in flight: it may last, or asks how the server is.
+fn is_exempt(request: &RequestInfo<'_>) -> bool {
+    match request {
+        RequestInfo::Resource(info) => is_long_running(info),
+        RequestInfo::NonResource { path } => {
+            ["/healthz", "/livez", "/readyz"].iter().any(|health| path.starts_with(health))
+        }
+    }
+}
+
+/// Whether a request may last.
 fn is_long_running(info: &ResourceRequest<'_>) -> bool {
     info.verb == Verb::Watch
         || [Subresource::Log, Subresource::Exec, Subresource::Attach, Subresource::Portforward, Subresource::Proxy]

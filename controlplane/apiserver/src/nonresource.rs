@@ -8,6 +8,7 @@ use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
 use serde_json::json;
 
 use crate::{
+    authn::issuer,
     body::Body,
     discovery::{self, Document},
     openapi,
@@ -33,6 +34,7 @@ pub(crate) fn serve(
     let accept = parts.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let reply = match path {
         "/healthz" | "/livez" | "/readyz" => health(server, path, query),
+        issuer::CONFIGURATION | issuer::JWKS => issuer::document(server, path),
         "/version" => Reply::json(VERSION.clone()),
         "/" => root(),
         "/api" => document(discovery::api(negotiate(accept)?, &server_address(server, parts))),
@@ -108,6 +110,7 @@ fn root() -> Reply {
         ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
             .map(str::to_owned)
             .to_vec();
+    paths.extend([issuer::CONFIGURATION, issuer::JWKS].map(str::to_owned));
     for (group, version) in discovery::group_versions() {
         if !group.is_empty() {
             paths.push(format!("/apis/{group}"));

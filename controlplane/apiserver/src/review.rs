@@ -1,6 +1,6 @@
-//! Reviews of oneself: who am I, and what may I do. Nothing is stored.
+//! Questions about who somebody is and what they may do. Nothing is stored.
 //!
-//! Source: `pkg/registry/authorization`, `pkg/registry/authentication/selfsubjectreview` at v1.37.
+//! Source: `pkg/registry/authorization`, `pkg/registry/authentication` and `pkg/apis/authorization/validation` at v1.37.
 
 use std::sync::Arc;
 
@@ -15,26 +15,34 @@ use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 
 use crate::{
+    authn::{self, service_account::ISSUER},
     authz::{Attributes, Decision, ResourceTarget, Target},
     endpoints::content_type,
+    registry::store::cache_status,
     reply::Reply,
     request_info::{ResourceRequest, Verb},
     server::ApiServer,
-    user::{GROUP_MASTERS, UserInfo},
+    user::UserInfo,
 };
 
 /// The kind that a resource of reviews speaks; `None` if it is none.
 pub(crate) fn kind(request: &ResourceRequest<'_>) -> Option<&'static str> {
-    match (request.group, request.version, request.resource) {
-        ("authentication.k8s.io", "v1", "selfsubjectreviews") => Some("SelfSubjectReview"),
-        ("authorization.k8s.io", "v1", "selfsubjectaccessreviews") => Some("SelfSubjectAccessReview"),
-        ("authorization.k8s.io", "v1", "selfsubjectrulesreviews") => Some("SelfSubjectRulesReview"),
+    if request.version != "v1" {
+        return None;
+    }
+    match (request.group, request.resource, request.in_namespace) {
+        ("authentication.k8s.io", "selfsubjectreviews", false) => Some("SelfSubjectReview"),
+        ("authentication.k8s.io", "tokenreviews", false) => Some("TokenReview"),
+        ("authorization.k8s.io", "selfsubjectaccessreviews", false) => Some("SelfSubjectAccessReview"),
+        ("authorization.k8s.io", "selfsubjectrulesreviews", false) => Some("SelfSubjectRulesReview"),
+        ("authorization.k8s.io", "subjectaccessreviews", false) => Some("SubjectAccessReview"),
+        ("authorization.k8s.io", "localsubjectaccessreviews", true) => Some("LocalSubjectAccessReview"),
         _ => None,
     }
 }
 
 /// Answers a review.
-pub(crate) fn create(
+pub(crate) async fn create(
     server: &Arc<ApiServer>,
     user: &UserInfo,
     request: &ResourceRequest<'_>,
@@ -42,31 +50,87 @@ pub(crate) fn create(
     headers: &HeaderMap,
     body: &Bytes,
 ) -> Result<Reply, Status> {
-    if request.verb != Verb::Create {
+    if request.verb != Verb::Create || !request.subresource.is_empty() || !request.name.is_empty() {
         let resource = coracle_api::resource::GroupResource::new(request.group, request.resource);
         return Err(Status::method_not_supported(&resource, request.verb.as_str()));
     }
+    server.store.cache.catch_up().await.map_err(cache_status)?;
     let gvk = Gvk::new(request.group, request.version, kind);
     let mut review = decode::decode(body, content_type(headers)?, &gvk, FieldValidation::Ignore)?.object;
+    let spec = review.get("spec").cloned().unwrap_or_default();
     review["status"] = match kind {
-        "SelfSubjectReview" => json!({"userInfo": {"username": user.name, "uid": user.uid, "groups": user.groups}}),
-        "SelfSubjectAccessReview" => {
-            access(server, user, &review["spec"]).map_err(|errors| Status::invalid(&gvk, "", errors))?
+        "SelfSubjectReview" => json!({"userInfo": user.to_value()}),
+        "TokenReview" => token(server, &spec).await?,
+        "SelfSubjectRulesReview" => rules(server, user, &spec)?,
+        _ => {
+            let errors = validate(kind, &spec);
+            if !errors.is_empty() {
+                return Err(Status::invalid(&gvk, "", errors));
+            }
+            if kind == "LocalSubjectAccessReview" {
+                check_namespace(&spec, &request.namespace)?;
+            }
+            let subject = if kind == "SelfSubjectAccessReview" { user.clone() } else { subject(&spec) };
+            access(server, &subject, &spec)
         }
-        _ => rules(user),
     };
+    if !review["metadata"].is_object() {
+        review["metadata"] = json!({});
+    }
+    if kind == "SelfSubjectReview" {
+        review["metadata"]["creationTimestamp"] = meta::now().into();
+    }
     Ok(Reply::value(&review).with_status(StatusCode::CREATED))
 }
 
-fn access(server: &ApiServer, user: &UserInfo, spec: &Value) -> Result<Value, FieldErrors> {
+// === access ===
+
+fn validate(kind: &str, spec: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::default();
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
-    if resource.is_object() == path.is_object() {
-        let mut errors = FieldErrors::default();
+    if resource.is_object() && path.is_object() {
+        let detail = "cannot be specified in combination with resourceAttributes";
+        errors.invalid("spec.nonResourceAttributes", path, detail);
+    }
+    if !resource.is_object() && !path.is_object() {
         let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
         errors.invalid("spec.resourceAttributes", resource, detail);
-        return Err(errors);
     }
+    let is_named = !meta::get_str(spec, &["user"]).is_empty() || !meta::get_array(spec, &["groups"]).is_empty();
+    if kind != "SelfSubjectAccessReview" && !is_named {
+        errors.invalid("spec.user", &json!(""), "at least one of user or group must be specified");
+    }
+    if kind == "LocalSubjectAccessReview" && path.is_object() {
+        errors.invalid("spec.nonResourceAttributes", path, "disallowed on this kind of request");
+    }
+    errors
+}
+
+fn check_namespace(spec: &Value, namespace: &str) -> Result<(), Status> {
+    if meta::get_str(spec, &["resourceAttributes", "namespace"]) == namespace {
+        return Ok(());
+    }
+    Err(Status::bad_request(format!("spec.resourceAttributes.namespace must match namespace: {namespace}")))
+}
+
+/// The subject that a review names.
+fn subject(spec: &Value) -> UserInfo {
+    let texts = |value: &Value| -> Vec<String> {
+        value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let extra = spec["extra"].as_object().into_iter().flatten();
+    UserInfo {
+        name: meta::get_str(spec, &["user"]).to_owned(),
+        uid: meta::get_str(spec, &["uid"]).to_owned(),
+        groups: texts(&spec["groups"]),
+        extra: extra.map(|(key, values)| (key.clone(), texts(values))).collect(),
+    }
+}
+
+fn access(server: &ApiServer, user: &UserInfo, spec: &Value) -> Value {
+    let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     let text = |field: &str| meta::get_str(resource, &[field]);
+    let fields = field_selector(&resource["fieldSelector"]);
     let attributes = if path.is_object() {
         Attributes { user, verb: meta::get_str(path, &["verb"]), target: Target::Path(meta::get_str(path, &["path"])) }
     } else {
@@ -76,28 +140,68 @@ fn access(server: &ApiServer, user: &UserInfo, spec: &Value) -> Result<Value, Fi
             subresource: text("subresource"),
             namespace: text("namespace"),
             name: text("name"),
-            field_selector: None,
+            field_selector: fields.as_deref(),
         };
         Attributes { user, verb: text("verb"), target: Target::Resource(target) }
     };
-    Ok(match server.authorizer.explain(&attributes) {
-        Decision::Allow(reason) => json!({"allowed": true, "reason": reason}),
-        Decision::NoOpinion(reason) => json!({"allowed": false, "reason": reason}),
-    })
+    let (allowed, reason) = match server.authorizer.explain(&attributes) {
+        Decision::Allow(reason) => (true, reason),
+        Decision::NoOpinion(reason) => (false, reason),
+    };
+    let mut status = json!({"allowed": allowed});
+    if !reason.is_empty() {
+        status["reason"] = reason.into();
+    }
+    status
 }
 
-fn rules(user: &UserInfo) -> Value {
-    let (mut resources, mut paths) = (Vec::new(), vec!["/healthz", "/livez", "/readyz", "/version"]);
-    if user.is_in(GROUP_MASTERS) {
-        resources.push(json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}));
-        paths = vec!["*"];
-    } else {
-        paths.extend(["/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"]);
+/// As a query would say it.
+fn field_selector(selector: &Value) -> Option<String> {
+    if let Some(raw) = selector["rawSelector"].as_str().filter(|raw| !raw.is_empty()) {
+        return Some(raw.to_owned());
     }
-    resources.push(json!({"verbs": ["create"], "apiGroups": ["authorization.k8s.io"],
-        "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"]}));
-    resources.push(
-        json!({"verbs": ["create"], "apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"]}),
-    );
-    json!({"resourceRules": resources, "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": paths}], "incomplete": false})
+    let requirements = selector["requirements"].as_array()?;
+    let parts: Vec<String> = requirements
+        .iter()
+        .filter_map(|one| match (one["operator"].as_str()?, one["values"].as_array()?.as_slice()) {
+            ("In", [value]) => Some(format!("{}={}", one["key"].as_str()?, value.as_str()?)),
+            ("NotIn", [value]) => Some(format!("{}!={}", one["key"].as_str()?, value.as_str()?)),
+            _ => None,
+        })
+        .collect();
+    Some(parts.join(","))
+}
+
+// === rules ===
+
+fn rules(server: &ApiServer, user: &UserInfo, spec: &Value) -> Result<Value, Status> {
+    let namespace = meta::get_str(spec, &["namespace"]);
+    if namespace.is_empty() {
+        return Err(Status::bad_request("no namespace on request"));
+    }
+    let (rules, missing) = server.authorizer.rbac.rules_for(user, namespace);
+    let (paths, resources): (Vec<Value>, Vec<Value>) =
+        rules.iter().map(|rule| rule.to_value()).partition(|rule| rule.get("nonResourceURLs").is_some());
+    let mut status = json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false});
+    if !missing.is_empty() {
+        status["evaluationError"] = missing.join(", ").into();
+    }
+    Ok(status)
+}
+
+// === tokens ===
+
+async fn token(server: &ApiServer, spec: &Value) -> Result<Value, Status> {
+    let token = meta::get_str(spec, &["token"]);
+    if token.is_empty() {
+        return Err(Status::bad_request("token is required for TokenReview in authentication"));
+    }
+    let mut audiences: Vec<&str> = meta::get_array(spec, &["audiences"]).iter().filter_map(Value::as_str).collect();
+    if audiences.is_empty() {
+        audiences.push(ISSUER);
+    }
+    let Some(accepted) = authn::authenticate_token(server, token, &audiences).await else {
+        return Ok(json!({"user": {}, "error": "invalid bearer token"}));
+    };
+    Ok(json!({"authenticated": true, "user": accepted.user.to_value(), "audiences": accepted.audiences}))
 }

@@ -145,6 +145,8 @@ impl ApiServer {
             config,
         });
         bootstrap::start(&server).await?;
+        // The first request finds all roles.
+        server.store.cache.catch_up().await.map_err(ApiServerError::ReadStore)?;
         server.bootstrapped.store(true, Ordering::Release);
         tokio::spawn(bootstrap::repair(Arc::clone(&server)));
         tokio::spawn(event_expiry::run(Arc::clone(&server)));
@@ -185,11 +187,7 @@ impl ApiServer {
 
     /// Changes and checks what only the request as a whole tells, before validation.
     pub(crate) async fn admit_create(&self, call: &Call<'_>, object: &mut Value) -> Result<(), Status> {
-        if let Some(node) = call.user.node_name() {
-            let name = coracle_api::meta::name(object);
-            authz::node::restriction::check_create(node, call.resource.info.group, call.resource.info.plural, object)
-                .map_err(|why| Status::forbidden(&call.resource.group_resource, name, why))?;
-        }
+        authz::admission::check_create(call, object)?;
         if call.resource.info.plural == "certificatesigningrequests" {
             sign_request(call.user, &mut object["spec"]);
         }
@@ -237,7 +235,10 @@ impl ApiServer {
         addresses.catch_up().await?;
         let key = resource.key(target.namespace, target.name);
         let held = Mutex::new(Vec::new());
-        let reserve = |new: &mut Value, _: &Value| {
+        let reserve = |new: &mut Value, old: &Value| {
+            if let Some(admit) = target.reserve {
+                admit(new, old)?;
+            }
             // What a lost race had reserved goes back first.
             held.lock().clear();
             let reservation = addresses.fill(&key, new)?;
@@ -275,8 +276,13 @@ fn sign_request(user: &UserInfo, spec: &mut Value) {
     spec["username"] = user.name.as_str().into();
     spec["groups"] = user.groups.clone().into();
     spec["uid"] = user.uid.as_str().into();
+    let extra: serde_json::Map<String, Value> =
+        user.extra.iter().map(|(key, values)| (key.clone(), values.clone().into())).collect();
     if let Some(spec) = spec.as_object_mut() {
         spec.remove("extra");
+        if !extra.is_empty() {
+            spec.insert("extra".to_owned(), extra.into());
+        }
     }
 }
 

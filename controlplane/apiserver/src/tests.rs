@@ -1,5 +1,6 @@
 //! Component tests: a whole server in memory, called through `kube::Client` as its real clients do, and over TLS.
 
+mod authorization;
 mod bad_input;
 mod crud;
 mod deletion;
@@ -9,4 +10,5 @@ mod services;
 mod streams;
 mod subresources;
 mod tls;
+mod tokens;
 mod watches;

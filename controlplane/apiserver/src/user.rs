@@ -1,5 +1,7 @@
 //! Who makes a request.
 
+use serde_json::{Map, Value, json};
+
 /// An authenticated identity, as in `k8s.io/apiserver/pkg/authentication/user.Info`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UserInfo {
@@ -26,7 +28,39 @@ pub const GROUP_UNAUTHENTICATED: &str = "system:unauthenticated";
 /// The user of a request without credentials.
 pub const ANONYMOUS: &str = "system:anonymous";
 
+/// The key of [`UserInfo::extra`] that tells one credential of a user from another.
+pub(crate) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+/// Every service account.
+pub(crate) const GROUP_SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+
 impl UserInfo {
+    /// The service account `name` of `namespace`.
+    pub(crate) fn service_account(namespace: &str, name: &str) -> Self {
+        let of_namespace = format!("{GROUP_SERVICE_ACCOUNTS}:{namespace}");
+        Self::new(format!("{SERVICE_ACCOUNT}{namespace}:{name}"), &[GROUP_SERVICE_ACCOUNTS, &of_namespace])
+    }
+
+    /// Namespace and name of the service account that `user` names, if it names one.
+    pub(crate) fn service_account_of(user: &str) -> Option<(&str, &str)> {
+        let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
+        (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
+    }
+
+    /// As `authentication.k8s.io/v1` shows a user.
+    pub(crate) fn to_value(&self) -> Value {
+        let mut value = json!({"username": self.name, "groups": self.groups});
+        if !self.uid.is_empty() {
+            value["uid"] = self.uid.as_str().into();
+        }
+        if !self.extra.is_empty() {
+            let extra: Map<String, Value> =
+                self.extra.iter().map(|(key, values)| (key.clone(), values.clone().into())).collect();
+            value["extra"] = extra.into();
+        }
+        value
+    }
+
     /// An identity in `groups`, and in `system:authenticated`.
     pub fn new(name: impl Into<String>, groups: &[&str]) -> Self {
         let mut groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();

@@ -6,6 +6,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use coracle_api::meta;
 use serde_json::Value;
 
+use super::service_account::Need;
 use crate::{
     server::ApiServer,
     user::{GROUP_BOOTSTRAPPERS, UserInfo},
@@ -17,7 +18,7 @@ const SECRET_LENGTH: usize = 16;
 pub(crate) const LENGTH: usize = ID_LENGTH + 1 + SECRET_LENGTH;
 
 /// The identity of a token that is known, alive, and meant for authentication.
-pub(crate) async fn authenticate(server: &ApiServer, token: &str) -> Option<UserInfo> {
+pub(super) async fn authenticate(server: &ApiServer, token: &str) -> Option<(UserInfo, Need)> {
     let (id, secret) = token.split_once('.')?;
     let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
     if id.len() != ID_LENGTH || secret.len() != SECRET_LENGTH || !is_plain(id) || !is_plain(secret) {
@@ -31,7 +32,9 @@ pub(crate) async fn authenticate(server: &ApiServer, token: &str) -> Option<User
         return None;
     }
     let object: Value = serde_json::from_slice(entry.json()).ok()?;
-    check(&object, id, secret, jiff::Timestamp::now())
+    let user = check(&object, id, secret, jiff::Timestamp::now())?;
+    let need = Need::of(server, "secrets", "kube-system", entry.name(), entry.uid())?;
+    Some((user, need))
 }
 
 fn check(object: &Value, id: &str, secret: &str, now: jiff::Timestamp) -> Option<UserInfo> {

@@ -4,6 +4,8 @@
 //!
 //! Source: `pkg/serviceaccount/{claims,jwt}.go` at v1.37.
 
+use std::sync::Arc;
+
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use coracle_api::meta;
 use ring::{
@@ -14,11 +16,13 @@ use rustls_pki_types::{PrivatePkcs8KeyDer, pem::PemObject as _};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::{server::ApiServer, user::UserInfo};
+use super::Accepted;
+use crate::{registry::resource::Resource, server::ApiServer, user::UserInfo};
 
 /// `iss` of every token, and the audience of the API server itself.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
-const GROUP_SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
+/// How long a token outlives its pod or account that hangs in its deletion.
+const DELETION_LEEWAY_SECS: i64 = 60;
 
 /// Signs and checks tokens.
 pub(crate) struct TokenSigner {
@@ -35,6 +39,8 @@ pub(crate) struct TokenSubject {
     pub(crate) account_uid: String,
     /// Kind, name and UID of a pod, secret or node that must exist.
     pub(crate) bound: Option<(String, String, String)>,
+    /// Name and UID of the node that the pod runs on.
+    pub(crate) node: Option<(String, String)>,
     pub(crate) audiences: Vec<String>,
     pub(crate) expires_secs: i64,
 }
@@ -56,6 +62,20 @@ impl TokenSigner {
         let message = format!("{}.{}", encode(&header), encode(claims));
         let signature = self.key.sign(&self.random, message.as_bytes()).ok()?;
         Some(format!("{message}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature)))
+    }
+
+    /// The public key as a JSON Web Key.
+    ///
+    /// Source: RFC 7517 and RFC 7518, 6.2.1.
+    pub(crate) fn public_jwk(&self) -> Value {
+        // An uncompressed point: 4, then both coordinates.
+        let point = self.key.public_key().as_ref();
+        let coordinate =
+            |range: std::ops::Range<usize>| BASE64_URL_SAFE_NO_PAD.encode(point.get(range).unwrap_or_default());
+        json!({
+            "use": "sig", "kty": "EC", "kid": self.key_id, "crv": "P-256", "alg": "ES256",
+            "x": coordinate(1..33), "y": coordinate(33..65),
+        })
     }
 
     /// The claims of a token that this signer signed.
@@ -82,6 +102,9 @@ pub(crate) fn claims(subject: &TokenSubject, now_secs: i64) -> Value {
     if let Some((kind, name, uid)) = &subject.bound {
         private[kind.to_ascii_lowercase()] = json!({"name": name, "uid": uid});
     }
+    if let Some((name, uid)) = &subject.node {
+        private["node"] = json!({"name": name, "uid": uid});
+    }
     json!({
         "iss": ISSUER,
         "sub": format!("system:serviceaccount:{}:{}", subject.namespace, subject.account),
@@ -94,7 +117,7 @@ pub(crate) fn claims(subject: &TokenSubject, now_secs: i64) -> Value {
     })
 }
 
-/// Reads the claims of a token for this server that is valid at `now_secs`.
+/// Reads the claims of a token that is valid at `now_secs`, whomever it is for.
 fn subject(claims: &Value, now_secs: i64) -> Option<TokenSubject> {
     let number = |key: &str| claims.get(key).and_then(Value::as_i64);
     let text = |path: &[&str]| meta::get_str(claims, path).to_owned();
@@ -103,8 +126,7 @@ fn subject(claims: &Value, now_secs: i64) -> Option<TokenSubject> {
         meta::get_array(claims, &["aud"]).iter().filter_map(Value::as_str).map(str::to_owned).collect();
     let is_valid = claims.get("iss").and_then(Value::as_str) == Some(ISSUER)
         && expires_secs > now_secs
-        && number("nbf").is_none_or(|from| from <= now_secs + 60)
-        && audiences.iter().any(|audience| audience == ISSUER);
+        && number("nbf").is_none_or(|from| from <= now_secs + 60);
     if !is_valid {
         return None;
     }
@@ -113,44 +135,78 @@ fn subject(claims: &Value, now_secs: i64) -> Option<TokenSubject> {
         claims.get(private)?.get(kind)?;
         Some((kind.to_owned(), text(&[private, kind, "name"]), text(&[private, kind, "uid"])))
     });
+    let is_pod = bound.as_ref().is_some_and(|(kind, ..)| kind == "pod");
+    let node = Some((text(&[private, "node", "name"]), text(&[private, "node", "uid"])))
+        .filter(|(name, _)| is_pod && !name.is_empty());
     Some(TokenSubject {
         namespace: text(&[private, "namespace"]),
         account: text(&[private, "serviceaccount", "name"]),
         account_uid: text(&[private, "serviceaccount", "uid"]),
         bound,
+        node,
         audiences,
         expires_secs,
     })
 }
 
-/// The identity in a service-account token.
-pub(crate) async fn authenticate(server: &ApiServer, token: &str) -> Option<UserInfo> {
+/// The identity in a service-account token that is meant for one of `audiences`.
+pub(crate) async fn authenticate(server: &ApiServer, token: &str, audiences: &[&str]) -> Option<Accepted> {
     let claims = server.signer.verify(token)?;
     let subject = subject(&claims, jiff::Timestamp::now().as_second())?;
-    server.store.cache.catch_up().await.ok()?;
-    if !exists(server, "serviceaccounts", &subject.namespace, &subject.account, &subject.account_uid) {
+    let meant: Vec<String> =
+        subject.audiences.iter().filter(|own| audiences.contains(&own.as_str())).cloned().collect();
+    if meant.is_empty() {
         return None;
     }
+    server.store.cache.catch_up().await.ok()?;
+    let mut needs =
+        vec![Need::of(server, "serviceaccounts", &subject.namespace, &subject.account, &subject.account_uid)?];
     if let Some((kind, name, uid)) = &subject.bound {
-        let plural = format!("{kind}s");
-        if !exists(server, &plural, &subject.namespace, name, uid) {
-            return None;
-        }
+        needs.push(Need::of(server, &format!("{kind}s"), &subject.namespace, name, uid)?);
     }
-    let of_namespace = format!("{GROUP_SERVICE_ACCOUNTS}:{}", subject.namespace);
-    let name = format!("system:serviceaccount:{}:{}", subject.namespace, subject.account);
-    let mut user = UserInfo::new(name, &[GROUP_SERVICE_ACCOUNTS, &of_namespace]);
+    let mut user = UserInfo::service_account(&subject.namespace, &subject.account);
     user.uid = subject.account_uid;
-    if let Some((kind, name, uid)) = subject.bound {
-        user.extra.push((format!("authentication.kubernetes.io/{kind}-name"), vec![name]));
-        user.extra.push((format!("authentication.kubernetes.io/{kind}-uid"), vec![uid]));
+    let mut extra =
+        |key: &str, value: String| user.extra.push((format!("authentication.kubernetes.io/{key}"), vec![value]));
+    extra("credential-id", format!("JTI={}", meta::get_str(&claims, &["jti"])));
+    if let Some((name, uid)) = subject.node {
+        extra("node-name", name);
+        extra("node-uid", uid);
     }
-    Some(user)
+    if let Some((kind, name, uid)) = subject.bound {
+        extra(&format!("{kind}-name"), name);
+        extra(&format!("{kind}-uid"), uid);
+    }
+    let accepted = Accepted { user: Arc::new(user), audiences: meant, expires_secs: Some(subject.expires_secs), needs };
+    accepted.still_holds().then_some(accepted)
 }
 
-fn exists(server: &ApiServer, plural: &str, namespace: &str, name: &str, uid: &str) -> bool {
-    let Some(resource) = server.registry.core(plural) else { return false };
-    resource.cache.get(&resource.key(namespace, name)).is_some_and(|entry| entry.uid() == uid)
+/// An object that must exist for a token to be good.
+pub(crate) struct Need {
+    resource: Arc<Resource>,
+    key: String,
+    uid: String,
+}
+
+impl Need {
+    /// `None` if there is no such kind.
+    pub(crate) fn of(server: &ApiServer, plural: &str, namespace: &str, name: &str, uid: &str) -> Option<Self> {
+        let resource = server.registry.core(plural)?;
+        Some(Self { resource: Arc::clone(resource), key: resource.key(namespace, name), uid: uid.to_owned() })
+    }
+
+    /// Whether the object is there, the very same.
+    pub(crate) fn is_there(&self) -> bool {
+        let Some(entry) = self.resource.cache.get(&self.key) else { return false };
+        entry.uid() == self.uid && !(entry.is_terminating() && is_overdue(entry.json()))
+    }
+}
+
+/// Whether an object should have been gone for a while.
+fn is_overdue(json: &[u8]) -> bool {
+    let object: Value = serde_json::from_slice(json).unwrap_or_default();
+    let due = meta::deletion_timestamp(&object).and_then(meta::parse_time);
+    due.is_none_or(|due| due.as_second() + DELETION_LEEWAY_SECS < jiff::Timestamp::now().as_second())
 }
 
 #[cfg(test)]
@@ -168,6 +224,7 @@ mod tests {
             account: "builder".into(),
             account_uid: "u1".into(),
             bound: Some(("pod".into(), "p".into(), "u2".into())),
+            node: Some(("n1".into(), "u3".into())),
             audiences: vec![ISSUER.into()],
             expires_secs: 2000,
         }
@@ -189,7 +246,7 @@ mod tests {
         let claims_then = signer.verify(&token).unwrap();
         assert_eq!(subject(&claims_then, 2000), None, "expired");
         assert_eq!(subject(&claims_then, 900), None, "not yet valid");
-        let other = TokenSubject { audiences: vec!["vault".into()], ..token_subject() };
-        assert_eq!(subject(&claims(&other, 1000), 1500), None, "another audience");
+        let unissued = json!({"iss": "https://example.org", "exp": 2000});
+        assert_eq!(subject(&unissued, 1500), None, "another issuer");
     }
 }

@@ -1,19 +1,23 @@
 //! Client certificates: CN is the user, every O a group. The chain was verified by TLS.
 
 use rustls_pki_types::CertificateDer;
+use sha2::{Digest as _, Sha256};
 use x509_parser::{certificate::X509Certificate, prelude::FromDer as _};
 
-use crate::user::UserInfo;
+use crate::user::{CREDENTIAL_ID, UserInfo};
 
 /// The identity in a verified client certificate; `None` without a common name.
 pub(crate) fn user(certificate: &CertificateDer<'_>) -> Option<UserInfo> {
+    let hash = hex::encode(Sha256::digest(certificate));
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let name = certificate.subject().iter_common_name().next()?.as_str().ok()?;
     if name.is_empty() {
         return None;
     }
     let groups: Vec<&str> = certificate.subject().iter_organization().filter_map(|group| group.as_str().ok()).collect();
-    Some(UserInfo::new(name, &groups))
+    let mut user = UserInfo::new(name, &groups);
+    user.extra.push((CREDENTIAL_ID.to_owned(), vec![format!("X509SHA256={hash}")]));
+    Some(user)
 }
 
 #[cfg(test)]

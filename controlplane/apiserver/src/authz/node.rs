@@ -179,11 +179,10 @@ impl NodeAuthorizer {
         }
     }
 
-    /// A pod that is gone is nobody's: the handler answers 404.
     fn is_own_pod(&self, node: &str, target: &ResourceTarget<'_>) -> bool {
         let Some(pods) = self.registry.core("pods") else { return false };
         let entry = pods.cache.get(&pods.key(target.namespace, target.name));
-        entry.is_none_or(|entry| entry.field("spec.nodeName") == Some(node))
+        entry.is_some_and(|entry| entry.field("spec.nodeName") == Some(node))
     }
 }
 

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Call, update::check_name};
 use crate::{
+    authz::admission,
     registry::store::update::{Change, Part},
     reply::Reply,
 };
@@ -47,13 +48,14 @@ pub(crate) async fn patch(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
     let format = Format::of(call)?;
     let _ = ContentType::Json;
     let mut warnings = Vec::new();
+    let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
     let target = Change {
         namespace: &call.info.namespace,
         name: &call.info.name,
         part,
         options,
         tries: Some(TRIES),
-        reserve: None,
+        reserve: Some(&admit),
     };
     let written = call
         .server

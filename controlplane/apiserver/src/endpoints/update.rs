@@ -2,8 +2,11 @@
 
 use coracle_api::{meta, status::Status};
 
+use serde_json::Value;
+
 use super::Call;
 use crate::{
+    authz::admission,
     registry::store::update::{Change, Part},
     reply::Reply,
 };
@@ -14,8 +17,15 @@ pub(crate) async fn update(call: &Call<'_>, part: Part) -> Result<Reply, Status>
     let options = call.write_options()?;
     let decoded = call.decode(&call.resource.gvk)?;
     check_name(call, &decoded.object)?;
-    let target =
-        Change { namespace: &call.info.namespace, name: &call.info.name, part, options, tries: None, reserve: None };
+    let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
+    let target = Change {
+        namespace: &call.info.namespace,
+        name: &call.info.name,
+        part,
+        options,
+        tries: None,
+        reserve: Some(&admit),
+    };
     let object = decoded.object;
     let written = call.server.update(call.resource, &target, |_| Ok(object.clone())).await?;
     call.written(written, decoded.warnings)

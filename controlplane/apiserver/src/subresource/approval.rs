@@ -4,6 +4,7 @@ use coracle_api::{meta, status::Status};
 use serde_json::{Value, json};
 
 use crate::{
+    authz::admission,
     endpoints::{
         Call,
         patch::{self, Format},
@@ -19,8 +20,15 @@ pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
     let options = call.write_options()?;
     let format = if call.info.verb == Verb::Patch { Some(Format::of(call)?) } else { None };
     let sent = if format.is_none() { Some(call.decode(&call.resource.gvk)?.object) } else { None };
-    let target =
-        Change { namespace: "", name: &call.info.name, part: Part::Status, options, tries: None, reserve: None };
+    let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
+    let target = Change {
+        namespace: "",
+        name: &call.info.name,
+        part: Part::Status,
+        options,
+        tries: None,
+        reserve: Some(&admit),
+    };
     let change = |old: &Value| {
         let wanted = match (format, &sent) {
             (Some(format), _) => call.recheck(&patch::apply(call, format, old)?)?.object,

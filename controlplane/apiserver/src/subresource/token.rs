@@ -38,7 +38,7 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
     let seconds = meta::get_i64(&request, &["spec", "expirationSeconds"]).unwrap_or(DEFAULT_SECS);
     check(seconds).map_err(|errors| Status::invalid(&gvk, name, errors))?;
     let account = fetch(call, "serviceaccounts", name).await?;
-    let bound = bound(call, &request).await?;
+    let Bound { object: bound, node } = bound(call, &request).await?;
     let mut audiences: Vec<String> = meta::get_array(&request, &["spec", "audiences"])
         .iter()
         .filter_map(|audience| audience.as_str().map(str::to_owned))
@@ -53,6 +53,7 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
         account: name.to_owned(),
         account_uid: meta::uid(&account).to_owned(),
         bound,
+        node,
         audiences: audiences.clone(),
         expires_secs,
     };
@@ -88,8 +89,16 @@ async fn fetch(call: &Call<'_>, plural: &str, name: &str) -> Result<Value, Statu
     current.map(|current| current.object).ok_or_else(|| Status::not_found(&resource.group_resource, name))
 }
 
-/// What the token is to be bound to: kind, name and UID.
-async fn bound(call: &Call<'_>, request: &Value) -> Result<Option<(String, String, String)>, Status> {
+/// What a token is to be bound to.
+#[derive(Default)]
+struct Bound {
+    /// Kind, name and UID.
+    object: Option<(String, String, String)>,
+    /// Name and UID of the node of the pod.
+    node: Option<(String, String)>,
+}
+
+async fn bound(call: &Call<'_>, request: &Value) -> Result<Bound, Status> {
     let reference = &request["spec"]["boundObjectRef"];
     let text = |field: &str| meta::get_str(reference, &[field]);
     let forbidden = |why: &str| Status::forbidden(&call.resource.group_resource, &call.info.name, why);
@@ -97,11 +106,12 @@ async fn bound(call: &Call<'_>, request: &Value) -> Result<Option<(String, Strin
         if call.user.node_name().is_some() {
             return Err(forbidden("node requested token not bound to a pod"));
         }
-        return Ok(None);
+        return Ok(Bound::default());
     }
     let plural = match (text("apiVersion"), text("kind")) {
         ("v1", "Pod") => "pods",
         ("v1", "Secret") => "secrets",
+        ("v1", "Node") => "nodes",
         (version, kind) => {
             let message = format!(
                 "cannot bind token for serviceaccount {:?} to object kind {version}, Kind={kind}",
@@ -136,5 +146,12 @@ async fn bound(call: &Call<'_>, request: &Value) -> Result<Option<(String, Strin
     {
         return Err(forbidden("node requested token bound to a pod scheduled on a different node"));
     }
-    Ok(Some((text("kind").to_owned(), text("name").to_owned(), uid.to_owned())))
+    let node = meta::get_str(&object, &["spec", "nodeName"]);
+    let node = if plural == "pods" && !node.is_empty() {
+        let uid = fetch(call, "nodes", node).await.map(|node| meta::uid(&node).to_owned());
+        Some((node.to_owned(), uid.unwrap_or_default()))
+    } else {
+        None
+    };
+    Ok(Bound { object: Some((text("kind").to_owned(), text("name").to_owned(), uid.to_owned())), node })
 }

@@ -100,7 +100,7 @@ async fn certificate_request_says_who_made_it() {
     let (code, made) = joining.post(path, request).await;
     assert_eq!(code, 201, "{made}");
     assert_eq!(made["spec"]["username"], "system:bootstrap:abcdef");
-    assert_eq!(joining.get(path).await.0, 403, "may not list");
+    assert_eq!(joining.get(PODS).await.0, 403, "may do nothing else");
     assert!(pki.ca_hash().unwrap().len() == 64);
     let admin = Raw::of(&server, UserInfo::component("test"));
     let mut approved = made.clone();

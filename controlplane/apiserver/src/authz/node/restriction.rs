@@ -154,17 +154,6 @@ pub(crate) fn check_update(
     }
 }
 
-/// Whether `node` may delete or evict this pod.
-///
-/// # Errors
-/// Why not, in upstream's words.
-pub(crate) fn check_delete(node: &str, resource: &str, verb: &str, old: &Value) -> Result<(), String> {
-    if resource == "pods" && meta::get_str(old, &["spec", "nodeName"]) != node {
-        return Err(format!("node {node:?} can only {verb} pods with spec.nodeName set to itself"));
-    }
-    Ok(())
-}
-
 fn changed_labels(old: &Value, new: &Value) -> BTreeSet<String> {
     let keys = |object: &Value| -> BTreeSet<String> {
         meta::labels(object).into_iter().flat_map(|l| l.keys().cloned()).collect()
@@ -242,10 +231,5 @@ mod tests {
         let pod = |node: &str| json!({"metadata": {"name": "p"}, "spec": {"nodeName": node}});
         assert!(check_update("n1", ("pods", "status"), &pod("n1"), &pod("n1")).is_ok());
         assert!(check_update("n1", ("pods", "status"), &pod("n2"), &pod("n2")).is_err());
-        assert!(check_delete("n1", "pods", "delete", &pod("n1")).is_ok());
-        assert_eq!(
-            check_delete("n1", "pods", "delete", &pod("n2")).unwrap_err(),
-            "node \"n1\" can only delete pods with spec.nodeName set to itself"
-        );
     }
 }
