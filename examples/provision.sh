@@ -21,7 +21,7 @@ export LC_ALL=C DEBIAN_FRONTEND=noninteractive PATH=/usr/local/sbin:/usr/local/b
 etc=/etc/coracle
 bin_dir=/usr/local/bin
 lib_dir=/usr/local/lib/coracle
-doc_dir=/usr/local/share/doc/coracle
+doc_dir=/usr/local/share/coracle
 unit_dir=/etc/systemd/system
 modules_file=/etc/modules-load.d/coracle.conf
 sysctl_file=/etc/sysctl.d/90-coracle.conf

@@ -51,9 +51,14 @@ for word in $(cat /proc/cmdline); do
   coracle.gateway=*) gateway=${word#*=} ;;
   esac
 done
-for link in /sys/class/net/*; do
-  [ "${link##*/}" = lo ] || break
+# The driver may still be on its way; bridges and the like have no device.
+tries=0
+until link=$(ls -d /sys/class/net/*/device 2>/dev/null | head -n 1) && [ -n "$link" ]; do
+  tries=$((tries + 1))
+  [ "$tries" -lt 300 ] || exit 1
+  sleep 0.1
 done
+link=${link%/device}
 ip address replace "$address" dev "${link##*/}"
 ip link set "${link##*/}" up
 ip route replace default via "$gateway"

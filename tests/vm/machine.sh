@@ -1,44 +1,50 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154,SC2016,SC2317 # variables are those of run.sh; quoted text is for the VM; functions are called by name
-# VMs of a test: a namespace without an uplink, a bridge in it, a VM at each of its ports. Sourced by run.sh.
+# VMs of a test: a namespace without an uplink, two subnets in it with a bridge each, VMs at their ports. The namespace
+# routes between the subnets, and knows nothing of pods. Sourced by run.sh.
 #
 # Wants: $out (what is kept), $work (what is not), $image (of image.sh), $netns (a name).
 
-prefix=198.18.0
-gateway=$prefix.254
+prefix=198.18
 # Emulation needs no hypervisor; VM_ACCEL=kvm where there is one.
 accel=${VM_ACCEL:-tcg}
 declare -A vm_pid vm_address vm_memory
 
 within() { nsenter --net="/run/netns/$netns" "$@"; }
+exec_within() { exec nsenter --net="/run/netns/$netns" "$@"; }
 
 make_network() {
+  local subnet
   ip netns add "$netns"
   within ip link set lo up
-  within ip link add vms type bridge forward_delay 0
-  within ip address add "$gateway/24" dev vms
-  within ip link set vms up
+  for subnet in 0 1; do
+    within ip link add "vms$subnet" type bridge forward_delay 0
+    within ip address add "$prefix.$subnet.254/24" dev "vms$subnet"
+    within ip link set "vms$subnet" up
+  done
+  within sysctl -q net.ipv4.ip_forward=1
 }
 
 remove_network() { ip netns delete "$netns" 2>/dev/null || true; }
 
-# define_vm NAME NUMBER MEMORY_MB
+# define_vm NAME SUBNET NUMBER MEMORY_MB
 define_vm() {
-  vm_address[$1]=$prefix.$2
-  vm_memory[$1]=$3
+  vm_address[$1]=$prefix.$2.$3
+  vm_memory[$1]=$4
   qemu-img create -q -f qcow2 -F raw -b "$image/disk.raw" "$work/$1.qcow2"
   within ip tuntap add "tap-$1" mode tap
-  within ip link set "tap-$1" master vms
+  within ip link set "tap-$1" master "vms$2"
   within ip link set "tap-$1" up
 }
 
 power_on() {
-  local name=$1 number=${vm_address[$1]##*.} cpu=max
+  local name=$1 number=${vm_address[$1]##*.} gateway=${vm_address[$1]%.*}.254 cpu=max
   if [[ $accel == kvm ]]; then cpu=host; fi
-  within qemu-system-x86_64 -accel "$accel" -cpu $cpu -smp "${VM_CPUS:-1}" -m "${vm_memory[$name]}" \
+  # In place of a subshell: the PID that is ended later is the machine's own.
+  exec_within nice -n 5 qemu-system-x86_64 -accel "$accel" -cpu $cpu -smp "${VM_CPUS:-1}" -m "${vm_memory[$name]}" \
     -display none -monitor none -nodefaults -no-user-config \
     -kernel "$image/vmlinuz" -initrd "$image/initrd" \
-    -append "root=/dev/vda rw console=ttyS0 quiet loglevel=4 systemd.hostname=$name coracle.address=${vm_address[$name]}/24 coracle.gateway=$gateway" \
+    -append "root=/dev/vda rw console=ttyS0 quiet loglevel=4 systemd.journald.forward_to_console=1 systemd.journald.max_level_console=info systemd.hostname=$name coracle.address=${vm_address[$name]}/24 coracle.gateway=$gateway" \
     -drive "file=$work/$name.qcow2,if=virtio,cache=unsafe" \
     -netdev "tap,id=net,ifname=tap-$name,script=no,downscript=no" \
     -device "virtio-net-pci,netdev=net,romfile=,mac=52:54:00:00:00:$(printf %02x "$number")" \

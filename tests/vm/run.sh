@@ -4,8 +4,9 @@
 #
 #   tests/vm/run.sh DIST_DIR TOOLS_DIR IMAGES_DIR OUT_DIR
 #
-# VM_NODES (2), VM_ACCEL (tcg; kvm), VM_CPUS (1) and VM_LIMIT (1800 seconds for everything) change it. On failure serial
-# logs and journals stay in OUT_DIR/logs.
+# VM_NODES (2), VM_ACCEL (tcg; kvm), VM_CPUS (1) and VM_LIMIT (1800 seconds for everything) change it; VM_SERVER_NODE=1
+# lets the server run pods too, so that VM_NODES=1 makes a cluster of two nodes. The last node is on a subnet of its own
+# (VM_FAR=0: on the others'). On failure serial logs and journals stay in OUT_DIR/logs.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -73,7 +74,7 @@ finish() {
   wait 2>/dev/null
   remove_network
   rm -rf "$work"
-  if ((${#table[@]})); then printf '\n%s\n' "${table[@]}"; fi
+  if ((${#table[@]})); then printf '\n' && printf '%s\n' "${table[@]}"; fi
   if ((!status)); then
     rm -rf "$out"
     echo "${#table[@]} passed, 0 failed"
