@@ -16,7 +16,10 @@ FILES = re.compile(r"^(licen[cs]e|copying|notice|unlicense|copyright)", re.IGNOR
 
 
 def run(*command):
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"licenses.py: {' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout
 
 
 def linked(packages):
