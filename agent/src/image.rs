@@ -73,6 +73,10 @@ impl ImageStore {
         let layout = Layout::open(config.root_dir)?;
         layout.clean_staging()?;
         layout.read()?;
+        // Layers whose import was killed before the index named them.
+        if let Err(error) = layout.prune_layers() {
+            tracing::warn!(error = &error as &dyn std::error::Error, "remove layers that no image names");
+        }
         Ok(Arc::new(Self {
             layout,
             registries: config.registries,

@@ -12,7 +12,11 @@ mod exec;
 mod faults;
 #[path = "runtime/images.rs"]
 mod images;
+#[path = "runtime/killed.rs"]
+mod killed;
 #[path = "runtime/lifecycle.rs"]
 mod lifecycle;
+#[path = "runtime/pressure.rs"]
+mod pressure;
 #[path = "runtime/security.rs"]
 mod security;

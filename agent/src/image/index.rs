@@ -282,6 +282,40 @@ mod tests {
         assert!(index.images.is_empty());
     }
 
+    /// As [`super::super::ImageStore::open`] finds it after a kill between any two steps of an import.
+    #[test]
+    fn what_a_killed_import_left_goes_at_the_next_start() {
+        use super::super::{ImageStore, ImageStoreConfig};
+        let dir = tempfile::tempdir().expect("directory");
+        let open = || {
+            ImageStore::open(ImageStoreConfig { root_dir: dir.path().to_owned(), registries: Default::default() })
+                .expect("open")
+        };
+        let layout = open().layout.clone();
+        let (kept, orphan) = (format!("sha256:{}", "a".repeat(64)), format!("sha256:{}", "b".repeat(64)));
+        for (path, file) in [
+            (layout.layer_dir(&kept), "size"),
+            (layout.layer_dir(&orphan), "size"),
+            (layout.staging_dir().join("x"), "f"),
+        ] {
+            fs::create_dir_all(path.join("fs")).expect("directory");
+            fs::write(path.join(file), "1").expect("file");
+        }
+        fs::write(layout.staging_dir().join("archive"), "half").expect("file");
+        fs::write(dir.path().join(".index.json.new"), "{").expect("file");
+        let mut record = record("sha256:c", &["x:1"]);
+        record.layers = vec![kept.clone()];
+        layout.update(|index| index.insert(record)).expect("index");
+        // Another process is in the middle of an import: nothing is touched.
+        let held = layout.hold_layers().expect("lock");
+        open();
+        assert!(layout.layer_size(&orphan).is_some() && layout.staging_dir().join("archive").exists());
+        drop(held);
+        open();
+        assert_eq!((layout.layer_size(&kept), layout.layer_size(&orphan)), (Some(1), None));
+        assert_eq!(fs::read_dir(layout.staging_dir()).expect("list").count(), 0);
+    }
+
     #[test]
     fn removing_what_is_absent_says_so() {
         let mut index = Index::default();

@@ -119,6 +119,7 @@ fn lay_busybox(layer: &Path) {
     for applet in [
         "sh", "cat", "echo", "sleep", "id", "ls", "stty", "head", "yes", "kill", "ps", "env", "pwd", "dd", "mknod",
         "hostname", "readlink", "touch", "tail", "grep", "ip", "unshare", "wc", "seq", "mount", "true", "setsid", "nc",
+        "mkdir", "umount",
     ] {
         std::os::unix::fs::symlink("busybox", layer.join("bin").join(applet)).unwrap();
     }

@@ -178,3 +178,48 @@ async fn sysctls_are_the_sandboxs_own() {
     assert!(matches!(outcome, Err(RuntimeError::InvalidConfig { .. })), "{outcome:?}");
     node.finish().await;
 }
+
+/// What would change the node, tried as root of a default container. Every write is of what is there already, or harmless.
+#[tokio::test]
+async fn node_cannot_be_changed_through_proc_and_sys() {
+    let Some(node) = node().await else { return };
+    let script = "try() { test -e \"$1\" || return 0; if (cat \"$1\" > /tmp/now 2>/dev/null; cat /tmp/now > \"$1\") 2>/dev/null; then echo \"wrote $1\"; fi; }; \
+        for f in /proc/sys/kernel/core_pattern /proc/sys/kernel/modprobe /proc/sys/vm/panic_on_oom /proc/sys/kernel/hostname \
+            /proc/irq/default_smp_affinity /sys/kernel/uevent_helper /sys/kernel/mm/transparent_hugepage/enabled \
+            /sys/fs/cgroup/release_agent /sys/fs/cgroup/*/release_agent /sys/fs/cgroup/*/cgroup.procs; do try $f; done; \
+        (echo h > /proc/sysrq-trigger) 2>/dev/null && echo wrote sysrq; \
+        mkdir /tmp/c; mount -t cgroup -o memory c /tmp/c 2>/dev/null && echo wrote mount; \
+        mount -o remount,rw /proc/sys 2>/dev/null && echo wrote remount; umount /proc/sys 2>/dev/null && echo wrote umount; \
+        for f in /proc/kcore /proc/keys /proc/timer_list /proc/sched_debug; do test -s $f && echo read $f; done; \
+        ls /proc/scsi /proc/acpi /sys/firmware 2>/dev/null | grep -v : | grep . ; echo end";
+    let (code, log) = node.output(&shell(script)).await;
+    assert_eq!((code, &*log), (0, "end\n"));
+    node.finish().await;
+}
+
+/// CVE-2019-5736: the kernel is told to run what set the container up once more, as its program or its interpreter.
+#[tokio::test]
+async fn program_that_is_its_own_supervisor_finds_nothing_to_write() {
+    let Some(node) = node().await else { return };
+    std::fs::write(node.layer().join("bin/evil"), "#!/proc/self/exe\n").unwrap();
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(node.layer().join("bin/evil"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let helper = shim_path().with_file_name("coracle-oci");
+    let before = (std::fs::read(shim_path()).unwrap(), std::fs::read(&helper).unwrap());
+    let (_, id) =
+        node.run(&shell("while :; do for e in /proc/[0-9]*/exe; do (echo evil > $e) 2>/dev/null; done; done")).await;
+    for command in ["/bin/evil", "/proc/self/exe"] {
+        let sandbox = node.runtime().run_pod_sandbox(&node.sandbox()).await.unwrap();
+        // Refused, or run to no effect.
+        if let Ok(id) = node.runtime().create_container(&sandbox.id, &container(&[command])).await
+            && node.runtime().start_container(&id).await.is_ok()
+        {
+            assert_ne!(node.exited(&id).await.0, 0, "{command}");
+        }
+        let words = [command.to_owned()];
+        let _ = node.runtime().exec_sync(&id, &words, std::time::Duration::from_secs(5)).await;
+    }
+    assert_eq!((std::fs::read(shim_path()).unwrap(), std::fs::read(&helper).unwrap()), before);
+    assert_eq!(node.exec(&id, "echo still").await.stdout, b"still\n", "and the helper works");
+    node.finish().await;
+}

@@ -128,6 +128,13 @@ struct Lab {
     manifest: String,
 }
 
+impl Drop for Lab {
+    fn drop(&mut self) {
+        // Where a test put a file system of its own there.
+        let _not_mounted = nix::mount::umount2(&self.dir.path().join("images"), nix::mount::MntFlags::MNT_DETACH);
+    }
+}
+
 impl Lab {
     /// `None`: unpacking needs root.
     async fn new() -> Option<Self> {
@@ -341,4 +348,23 @@ async fn redirects_and_challenges_end() {
     assert_eq!(lab.server.asked("/token").len(), 1);
     lab.server.put("/token", Answer { endless: true, ..ok("") });
     assert!(lab.pull(&[]).await.expect_err("endless token").contains("longer than"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn full_disk_refuses_an_image_and_keeps_the_store() {
+    let Some(lab) = Lab::new().await else { return };
+    let images = lab.dir.path().join("images");
+    let mounted = |options: &str, flags| {
+        nix::mount::mount(Some("small"), &images, Some("tmpfs"), flags, Some(options)).expect("mount");
+    };
+    mounted("size=64k", nix::mount::MsFlags::empty());
+    let layout = Layout::open(images.clone()).expect("store");
+    let fill = images.join("fill");
+    let _full = std::fs::write(&fill, vec![1; 1 << 20]);
+    let error = lab.pull(&[]).await.expect_err("full");
+    assert!(error.contains("No space left"), "{error}");
+    assert!(lab.left().is_empty(), "{:?}", lab.left());
+    std::fs::remove_file(&fill).expect("free");
+    let record = lab.pull(&[]).await.expect("fits");
+    assert!(layout.layer_size(&record.layers[0]).is_some());
 }
