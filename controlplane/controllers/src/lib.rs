@@ -21,6 +21,7 @@
 //! | `namespace` | the end of a namespace |
 //! | `garbage_collector`, `served_kinds` | objects whose owners are gone, over all kinds that discovery shows |
 //! | `certificate_signing` | node certificates |
+//! | `cluster_role_aggregation` | the rules of ClusterRoles that are made from others |
 //! | `token_cleaner` | expired bootstrap tokens |
 
 #![forbid(unsafe_code)]
@@ -28,6 +29,7 @@
 
 mod cache;
 mod certificate_signing;
+mod cluster_role_aggregation;
 mod config;
 mod context;
 mod controller;

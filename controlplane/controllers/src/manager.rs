@@ -8,6 +8,7 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Endpoints, Namespace, Node, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use tokio::sync::watch;
@@ -17,6 +18,7 @@ use tracing::{error, info};
 
 use crate::certificate_signing::CertificateController;
 use crate::certificate_signing::authority::{Authority, AuthorityError};
+use crate::cluster_role_aggregation::{self, ClusterRoleAggregation};
 use crate::config::ControllersConfig;
 use crate::context::Context;
 use crate::deployment::DeploymentController;
@@ -128,6 +130,7 @@ struct Informers {
     accounts: Informer<ServiceAccount>,
     root_cas: Informer<ConfigMap>,
     tokens: Informer<Secret>,
+    cluster_roles: Informer<ClusterRole>,
 }
 
 impl Informers {
@@ -156,6 +159,7 @@ impl Informers {
             accounts: Informer::new(Api::all(client.clone()), named(namespace_content::DEFAULT_ACCOUNT), |_| {}),
             root_cas: Informer::new(Api::all(client.clone()), named(namespace_content::ROOT_CA), |_| {}),
             tokens: Informer::new(Api::namespaced(client.clone(), "kube-system"), tokens, token_cleaner::trim),
+            cluster_roles: Informer::new(Api::all(client.clone()), everything(), cluster_role_aggregation::trim),
         }
     }
 
@@ -175,6 +179,7 @@ impl Informers {
             Box::pin(self.accounts.run(shutdown())),
             Box::pin(self.root_cas.run(shutdown())),
             Box::pin(self.tokens.run(shutdown())),
+            Box::pin(self.cluster_roles.run(shutdown())),
         ];
         for run in runs {
             tasks.set.spawn(run);
@@ -244,6 +249,9 @@ fn start(context: &Context, authority: Authority, tasks: &mut Tasks) {
 
     let cleaner = TokenCleaner::new(context, &mut i.tokens);
     tasks.spawn(vec![i.tokens.synced()], move |shutdown| cleaner.run(shutdown));
+
+    let aggregation = ClusterRoleAggregation::new(context, &mut i.cluster_roles);
+    tasks.spawn(vec![i.cluster_roles.synced()], move |shutdown| aggregation.run(shutdown));
 
     i.spawn(tasks);
 }

@@ -1,0 +1,137 @@
+//! Fills in the rules of ClusterRoles that are made from others: `admin`, `edit`, `view` and people's own.
+//!
+//! Source: `pkg/controller/clusterroleaggregation/clusterroleaggregation_controller.go` at v1.37.
+
+use std::sync::Arc;
+
+use coracle_api::selector::LabelSelector;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::cache::{Cache, Key};
+use crate::context::{Context, is_not_found};
+use crate::controller::{self, CallContext, Outcome};
+use crate::informer::Informer;
+use crate::work_queue::WorkQueue;
+
+/// A label that every role of a new cluster has: nobody aggregates by it.
+const BOOTSTRAPPING: &str = "kubernetes.io/bootstrapping";
+
+/// The controller; its state is in the cache and the queue.
+pub(crate) struct ClusterRoleAggregation {
+    client: Client,
+    roles: Arc<Cache<ClusterRole>>,
+    queue: Arc<WorkQueue<Key>>,
+}
+
+impl ClusterRoleAggregation {
+    /// Registers with an informer of ClusterRoles.
+    pub(crate) fn new(context: &Context, roles: &mut Informer<ClusterRole>) -> Arc<Self> {
+        let this =
+            Arc::new(Self { client: context.client.clone(), roles: roles.cache(), queue: Arc::new(WorkQueue::new()) });
+        let (queue, cache) = (this.queue.clone(), this.roles.clone());
+        // Any role may be a source of any aggregated one.
+        roles.on_change(move |change| {
+            let changed = change.latest();
+            let others = cache.all().into_iter().filter(|role| role.aggregation_rule.is_some());
+            others.for_each(|role| queue.add(Key::of(role.as_ref())));
+            if changed.aggregation_rule.is_some() {
+                queue.add(Key::of(changed.as_ref()));
+            }
+        });
+        this
+    }
+
+    /// Reconciles until `shutdown`.
+    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
+        let queue = self.queue.clone();
+        controller::run("clusterrole-aggregation", queue, 1, shutdown, move |key| {
+            let this = self.clone();
+            async move { this.reconcile(key).await }
+        })
+        .await;
+    }
+
+    async fn reconcile(&self, key: Key) -> Outcome {
+        let Some(role) = self.roles.get(&key) else { return Ok(None) };
+        let Some(rules) = plan(&role, self.roles.all()) else { return Ok(None) };
+        let api: Api<ClusterRole> = Api::all(self.client.clone());
+        let patch = Patch::Merge(json!({"rules": rules}));
+        match api.patch(&key.name, &PatchParams::default(), &patch).await {
+            Err(error) if !is_not_found(&error) => Err(error).during("aggregate ClusterRole"),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// The rules that `role` should have; `None` if it has them, or is not made from others.
+fn plan(role: &ClusterRole, mut all: Vec<Arc<ClusterRole>>) -> Option<Vec<PolicyRule>> {
+    let selectors = role.aggregation_rule.as_ref()?.cluster_role_selectors.as_deref().unwrap_or_default();
+    all.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+    let mut rules: Vec<PolicyRule> = Vec::new();
+    for selector in selectors {
+        // A selector that cannot be read selects nothing.
+        let Some(selector) =
+            serde_json::to_value(selector).ok().and_then(|value| LabelSelector::from_object(&value).ok())
+        else {
+            continue;
+        };
+        let selected = all.iter().filter(|source| source.metadata.name != role.metadata.name).filter(|source| {
+            let labels = source.metadata.labels.as_ref();
+            selector.matches(|key| labels?.get(key).map(String::as_str))
+        });
+        for rule in selected.flat_map(|source| source.rules.iter().flatten()) {
+            if !rules.contains(rule) {
+                rules.push(rule.clone());
+            }
+        }
+    }
+    (role.rules.as_deref().unwrap_or_default() != rules.as_slice()).then_some(rules)
+}
+
+/// Drops the rules that nobody aggregates.
+pub(crate) fn trim(role: &mut ClusterRole) {
+    role.metadata.annotations = None;
+    let is_source = role.metadata.labels.iter().flatten().any(|(label, _)| label != BOOTSTRAPPING);
+    if !is_source && role.aggregation_rule.is_none() {
+        role.rules = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn role(value: serde_json::Value) -> Arc<ClusterRole> {
+        Arc::new(serde_json::from_value(value).unwrap())
+    }
+
+    fn source(name: &str, label: &str, verb: &str) -> Arc<ClusterRole> {
+        role(json!({"metadata": {"name": name, "labels": {label: "true"}},
+            "rules": [{"verbs": [verb], "apiGroups": [""], "resources": ["pods"]}]}))
+    }
+
+    #[test]
+    fn rules_come_from_the_selected_roles_by_name() {
+        let aggregated = role(json!({"metadata": {"name": "all", "labels": {"a": "true"}}, "aggregationRule": {
+            "clusterRoleSelectors": [{"matchLabels": {"a": "true"}}, {"matchExpressions": [{"key": "b", "operator": "Exists"}]}]}}));
+        let all = vec![
+            source("z", "a", "get"),
+            source("y", "a", "list"),
+            source("x", "b", "watch"),
+            source("w", "b", "get"),
+            source("v", "c", "delete"),
+            aggregated.clone(),
+        ];
+        let rules = plan(&aggregated, all.clone()).unwrap();
+        let verbs: Vec<&str> = rules.iter().map(|rule| rule.verbs[0].as_str()).collect();
+        assert_eq!(verbs, ["list", "get", "watch"]);
+        let mut done = (*aggregated).clone();
+        done.rules = Some(rules);
+        assert_eq!(plan(&done, all.clone()), None);
+        assert_eq!(plan(&all[0], all.clone()), None);
+    }
+}
