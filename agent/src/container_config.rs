@@ -3,6 +3,7 @@
 //! The parts are pure ([`env`], [`fields`], [`expansion`], [`resources`], [`security`]); this file fetches what they
 //! refer to and writes the few files that every container gets.
 
+pub(crate) mod apparmor;
 pub(crate) mod env;
 pub(crate) mod expansion;
 pub(crate) mod fields;
@@ -41,6 +42,8 @@ pub(crate) enum ContainerConfigError {
     Env(#[from] env::EnvError),
     #[error(transparent)]
     Security(#[from] security::SecurityError),
+    #[error(transparent)]
+    AppArmor(#[from] apparmor::AppArmorError),
     #[error(transparent)]
     SubPath(#[from] SubPathError),
     #[error(transparent)]
@@ -123,7 +126,8 @@ pub(crate) async fn container(
     };
     let (command, args) = (expand(container.command.as_ref()), expand(container.args.as_ref()));
     let profiles = ctx.config.agent_dir().join("seccomp");
-    let security = security::merge(pod, container, input.image.config.user.as_deref(), &profiles)?;
+    let mut security = security::merge(pod, container, input.image.config.user.as_deref(), &profiles)?;
+    security.apparmor_profile = apparmor::resolve(pod, container, apparmor::kernel)?;
     let mut mounts = volume_mounts(ctx, input, &lookup).await?;
     mounts.extend(own_mounts(ctx, input, &mounts).await?);
     Ok(ContainerConfig {

@@ -62,6 +62,7 @@ pub(crate) fn merge(
         cap_add: names(capabilities.add),
         cap_drop: names(capabilities.drop),
         seccomp: if privileged { SeccompProfile::Unconfined } else { seccomp_profile(seccomp, profiles) },
+        apparmor_profile: None,
         unmasked_proc: privileged || own.proc_mount.as_deref() == Some("Unmasked"),
     })
 }

@@ -113,6 +113,9 @@ pub fn plan(input: &Input<'_>) -> Result<CreateSpec, SpecError> {
     if no_new_privileges {
         process["noNewPrivileges"] = json!(true);
     }
+    if let Some(profile) = &security.apparmor_profile {
+        process["apparmorProfile"] = json!(profile);
+    }
     if let Some(score) = container.resources.oom_score_adj {
         process["oomScoreAdj"] = json!(score.clamp(input.node.min_oom_score_adj, 1000));
     }
@@ -231,7 +234,7 @@ fn linux(input: &Input<'_>, caps: &[String]) -> Result<Value, SpecError> {
     let mut linux = json!({
         "namespaces": namespaces,
         "cgroupsPath": cgroup_path(input.sandbox, input.id),
-        "resources": resources(&input.container.resources, security.privileged),
+        "resources": resources(&input.container.resources, security.privileged, input.node.cgroup_v2),
     });
     // Bidirectional volumes need a root that lets mounts out.
     let spread = input.container.mounts.iter().map(|mount| mount.propagation);
@@ -257,7 +260,7 @@ fn linux(input: &Input<'_>, caps: &[String]) -> Result<Value, SpecError> {
     Ok(linux)
 }
 
-fn resources(resources: &Resources, privileged: bool) -> Value {
+fn resources(resources: &Resources, privileged: bool, cgroup_v2: bool) -> Value {
     let mut out = json!({ "devices": devices(privileged) });
     let mut cpu = json!({});
     if let Some(shares) = resources.cpu_shares {
@@ -270,6 +273,10 @@ fn resources(resources: &Resources, privileged: bool) -> Value {
     out["cpu"] = cpu;
     if let Some(limit) = resources.memory_limit_bytes {
         out["memory"] = json!({ "limit": limit });
+        if cgroup_v2 && limit > 0 {
+            // A container that has lost one process to the limit is no longer whole: as kubelet, all of it goes.
+            out["unified"] = json!({ "memory.oom.group": "1" });
+        }
     }
     if let Some(limit) = resources.pids_limit {
         out["pids"] = json!({ "limit": limit });

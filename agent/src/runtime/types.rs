@@ -171,6 +171,9 @@ pub struct SecurityContext {
     pub cap_drop: Vec<String>,
     /// Seccomp.
     pub seccomp: SeccompProfile,
+    /// A loaded AppArmor profile to start under.
+    #[serde(default)]
+    pub apparmor_profile: Option<String>,
     /// `procMount: Unmasked`.
     pub unmasked_proc: bool,
 }

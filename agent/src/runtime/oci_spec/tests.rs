@@ -134,6 +134,23 @@ fn oom_score_is_clamped_to_what_the_node_may_give() {
 }
 
 #[test]
+fn an_oom_kill_takes_the_whole_container_on_cgroup_v2() {
+    for (memory_limit_bytes, cgroup_v2, expected) in
+        [(Some(1 << 24), true, json!("1")), (Some(1 << 24), false, Value::Null), (None, true, Value::Null)]
+    {
+        let found = super::resources(&Resources { memory_limit_bytes, ..Resources::default() }, false, cgroup_v2);
+        assert_eq!(found["unified"]["memory.oom.group"], expected);
+    }
+}
+
+#[test]
+fn an_apparmor_profile_is_the_processs_own() {
+    let security = SecurityContext { apparmor_profile: Some("web".to_owned()), ..SecurityContext::default() };
+    let spec = planned(&ContainerConfig { security, ..container() }).unwrap().spec;
+    assert_eq!(spec["process"]["apparmorProfile"], "web");
+}
+
+#[test]
 fn default_profile_depends_on_capabilities() {
     let allows = |caps: &[&str], name: &str| {
         let caps: Vec<String> = caps.iter().map(|cap| (*cap).to_owned()).collect();
