@@ -161,7 +161,7 @@ show_node() {
 
 # 100 MB from a pod of one subnet to a pod of another, whose path takes no full packets; and a body the other way.
 transfer() {
-  local from to address
+  local from to address received answer
   to=$(pod_on "${pod_nodes[0]}")
   from=$(pod_on "${pod_nodes[1]}")
   address=$(kubectl get pod "$to" -o 'jsonpath={.status.podIP}')
@@ -169,8 +169,9 @@ transfer() {
   received=$(within timeout 150 "$tools/kubectl" exec "$from" -- sh -c "time wget -q -O - http://$address/large | wc -c")
   [[ $received == 104857600 ]] || fail "$received bytes have arrived"
   # nginx takes no such request, but says so only to whom it could hear out.
-  kubectl exec "$from" -- sh -c "head -c 8000 /dev/zero >/tmp/body && wget -S -T 10 -O - --post-file /tmp/body http://$address/ 2>&1" |
-    grep -m 1 '405 Not Allowed' || fail "no answer to a request of 8000 bytes"
+  answer=$(kubectl exec "$from" -- sh -c "(printf 'POST / HTTP/1.0\\r\\nContent-Length: 8000\\r\\n\\r\\n'; head -c 8000 /dev/zero; sleep 2) |
+    nc -w 10 $address 80")
+  [[ $answer == *"405 Not Allowed"* ]] || fail "no answer to a request of 8000 bytes, but: $answer"
   on "${pod_nodes[0]}" 'ip route show proto 67; ip -d link show coracle-vxlan' || true
 }
 pod_on() { kubectl get pods -l app=nginx --field-selector "spec.nodeName=$1" -o 'jsonpath={.items[0].metadata.name}'; }
