@@ -105,6 +105,10 @@ pub(crate) struct ControlPlaneArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig_out: Option<PathBuf>,
 
+    /// Static bearer tokens: a line `token,user,uid,"group1,group2"` for each.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_auth_file: Option<PathBuf>,
+
     /// Seconds of silence after which a node is Unknown.
     #[arg(long, default_value_t = 50, value_name = "SECONDS")]
     pub(crate) node_monitor_grace_period: u64,

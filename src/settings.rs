@@ -31,6 +31,7 @@ pub(crate) fn server_config(
     if let Some(path) = &args.kubeconfig_out {
         config.kubeconfig_out = std::path::absolute(path).context("--kubeconfig-out")?;
     }
+    config.token_auth_file.clone_from(&args.token_auth_file);
     config.node_monitor_grace = Duration::from_secs(args.node_monitor_grace_period);
     config.eviction_timeout = Duration::from_secs(args.pod_eviction_timeout);
     config.validate()?;

@@ -37,6 +37,8 @@ pub struct ServerConfig {
     pub store: StoreEngine,
     /// Where the administrator's kubeconfig goes.
     pub kubeconfig_out: PathBuf,
+    /// Static bearer tokens, as [`coracle_apiserver::token_file`] reads them.
+    pub token_auth_file: Option<PathBuf>,
     /// How long a node may be silent before it is `Unknown`.
     pub node_monitor_grace: Duration,
     /// How long pods stay on an unreachable node.
@@ -88,6 +90,7 @@ impl ServerConfig {
             service_cidr: IpNet::V4(ipnet::Ipv4Net::new_assert([10, 96, 0, 0].into(), 16)),
             cluster_cidr: IpNet::V4(ipnet::Ipv4Net::new_assert([10, 244, 0, 0].into(), 16)),
             store: StoreEngine::default(),
+            token_auth_file: None,
             node_monitor_grace: Duration::from_secs(50),
             eviction_timeout: Duration::from_secs(300),
         }

@@ -4,9 +4,10 @@
 //! speaks to it. Order of stop: the other way round, so that nobody loses the API server under its feet.
 
 use std::{
+    collections::HashMap,
     io,
     net::{IpAddr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
@@ -14,6 +15,7 @@ use std::{
 use coracle_apiserver::{
     ApiServer, ApiServerConfig, ApiServerError, UserInfo,
     pki::{self, Pki, PkiError, ServerNames},
+    token_file::{self, TokenFileError},
 };
 use coracle_controllers::ControllersConfig;
 use coracle_scheduler::SchedulerConfig;
@@ -61,6 +63,22 @@ pub enum ServerError {
         /// Why; part of the text, so no source.
         error: io::Error,
     },
+    /// The static tokens cannot be read.
+    #[error("cannot read --token-auth-file {}", path.display())]
+    ReadTokens {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The static tokens are not written as they should be.
+    #[error("--token-auth-file {} cannot be used", path.display())]
+    ParseTokens {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: TokenFileError,
+    },
     /// The API server failed.
     #[error(transparent)]
     ApiServer(#[from] ApiServerError),
@@ -107,7 +125,10 @@ impl Server {
         let address = listener.local_addr().map_err(|error| ServerError::Bind { address: config.bind, error })?;
         let advertise = SocketAddr::new(config.advertise, address.port());
         let pki = Arc::new(pki);
-        let api_config = ApiServerConfig::new(Arc::clone(&pki), config.service_cidr, advertise);
+        let mut api_config = ApiServerConfig::new(Arc::clone(&pki), config.service_cidr, advertise);
+        if let Some(path) = &config.token_auth_file {
+            api_config.static_tokens = read_tokens(path)?;
+        }
         let apiserver = ApiServer::new(api_config, Arc::clone(&backend)).await?;
         let kubeconfig = pki.admin_kubeconfig(&format!("https://{advertise}"));
         pki::write_private(&config.kubeconfig_out, kubeconfig.as_bytes())?;
@@ -182,6 +203,12 @@ async fn close(backend: Arc<dyn Backend>) {
     let _ = tokio::task::spawn_blocking(move || drop(backend)).await;
 }
 
+fn read_tokens(path: &Path) -> Result<HashMap<String, UserInfo>, ServerError> {
+    let text =
+        std::fs::read_to_string(path).map_err(|source| ServerError::ReadTokens { path: path.to_owned(), source })?;
+    token_file::parse(&text).map_err(|source| ServerError::ParseTokens { path: path.to_owned(), source })
+}
+
 /// Opens the store, which locks the directory, and then the certificates. Both block.
 async fn open(config: &ServerConfig, server_dir: PathBuf) -> Result<(Arc<dyn Backend>, Pki), ServerError> {
     let mut addresses: Vec<IpAddr> = vec![config.bind.ip(), config.advertise, config.kubernetes_service_ip()];
@@ -206,7 +233,7 @@ fn start_parts(
     shutdown: &CancellationToken,
 ) -> Vec<(&'static str, JoinHandle<()>)> {
     let mut parts = Vec::new();
-    let client = apiserver.client(UserInfo::component("system:kube-scheduler"));
+    let client = apiserver.client(UserInfo::new("system:kube-scheduler", &[]));
     let scheduler = supervise("the scheduler", shutdown.clone(), move |stop| {
         coracle_scheduler::run(client.clone(), SchedulerConfig::default(), stop)
     });

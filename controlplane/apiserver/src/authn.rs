@@ -8,6 +8,7 @@ pub(crate) mod bootstrap_token;
 pub(crate) mod impersonation;
 pub(crate) mod issuer;
 pub(crate) mod service_account;
+pub mod token_file;
 pub(crate) mod x509;
 
 use std::{

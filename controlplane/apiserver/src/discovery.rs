@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::registry::kinds;
 use crate::registry::strategy::{ResourceInfo, Scope};
+use crate::review;
 use crate::table::accept::{media_ranges, takes_json};
 
 /// Which discovery document `/api` and `/apis` give.
@@ -125,8 +126,9 @@ pub fn group_versions() -> Vec<(&'static str, &'static str)> {
     all
 }
 
-fn infos() -> impl Iterator<Item = &'static ResourceInfo> {
-    kinds::all().iter().map(|strategy| strategy.resource())
+/// Every kind: those of the registry, then those without a store.
+pub(crate) fn infos() -> impl Iterator<Item = &'static ResourceInfo> {
+    kinds::all().iter().map(|strategy| strategy.resource()).chain(&review::INFOS)
 }
 
 fn groups() -> Vec<&'static str> {

@@ -59,5 +59,6 @@ pub mod table;
 #[cfg(test)]
 mod tests;
 
+pub use authn::token_file;
 pub use server::{ApiServer, ApiServerConfig, ApiServerError, first_service_ip};
 pub use user::UserInfo;

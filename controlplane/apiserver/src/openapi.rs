@@ -18,8 +18,7 @@ use coracle_api::schema::{self, Type};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::discovery::{Document, group_versions};
-use crate::registry::kinds;
+use crate::discovery::{Document, group_versions, infos};
 use crate::registry::strategy::{ResourceInfo, Subresource};
 
 const REF_PREFIX: &str = "#/components/schemas/";
@@ -71,11 +70,7 @@ fn document_name(group: &str, version: &str) -> String {
 }
 
 fn document(group: &str, version: &str) -> Option<String> {
-    let infos: Vec<&ResourceInfo> = kinds::all()
-        .iter()
-        .map(|strategy| strategy.resource())
-        .filter(|info| info.group == group && info.version == version)
-        .collect();
+    let infos: Vec<&ResourceInfo> = infos().filter(|info| info.group == group && info.version == version).collect();
     if infos.is_empty() {
         return None;
     }

@@ -18,27 +18,65 @@ use crate::{
     authn::{self, service_account::ISSUER},
     authz::{Attributes, Decision, ResourceTarget, Target},
     endpoints::content_type,
-    registry::store::cache_status,
+    registry::{
+        store::cache_status,
+        strategy::{ResourceInfo, Scope},
+    },
     reply::Reply,
     request_info::{ResourceRequest, Verb},
     server::ApiServer,
     user::UserInfo,
 };
 
+/// The kinds of reviews, for discovery and OpenAPI. They have no store, so they are none of the registry's.
+pub(crate) static INFOS: [ResourceInfo; 6] = [
+    info(AUTHENTICATION, "SelfSubjectReview", "selfsubjectreviews", "selfsubjectreview", Scope::Cluster),
+    info(AUTHENTICATION, "TokenReview", "tokenreviews", "tokenreview", Scope::Cluster),
+    info(
+        AUTHORIZATION,
+        "LocalSubjectAccessReview",
+        "localsubjectaccessreviews",
+        "localsubjectaccessreview",
+        Scope::Namespaced,
+    ),
+    info(
+        AUTHORIZATION,
+        "SelfSubjectAccessReview",
+        "selfsubjectaccessreviews",
+        "selfsubjectaccessreview",
+        Scope::Cluster,
+    ),
+    info(AUTHORIZATION, "SelfSubjectRulesReview", "selfsubjectrulesreviews", "selfsubjectrulesreview", Scope::Cluster),
+    info(AUTHORIZATION, "SubjectAccessReview", "subjectaccessreviews", "subjectaccessreview", Scope::Cluster),
+];
+
+const AUTHENTICATION: &str = "authentication.k8s.io";
+const AUTHORIZATION: &str = "authorization.k8s.io";
+
+const fn info(
+    group: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    singular: &'static str,
+    scope: Scope,
+) -> ResourceInfo {
+    ResourceInfo { kind, plural, singular, scope, verbs: &["create"], ..ResourceInfo::in_group(group, "v1") }
+}
+
 /// The kind that a resource of reviews speaks; `None` if it is none.
 pub(crate) fn kind(request: &ResourceRequest<'_>) -> Option<&'static str> {
     if request.version != "v1" {
         return None;
     }
-    match (request.group, request.resource, request.in_namespace) {
-        ("authentication.k8s.io", "selfsubjectreviews", false) => Some("SelfSubjectReview"),
-        ("authentication.k8s.io", "tokenreviews", false) => Some("TokenReview"),
-        ("authorization.k8s.io", "selfsubjectaccessreviews", false) => Some("SelfSubjectAccessReview"),
-        ("authorization.k8s.io", "selfsubjectrulesreviews", false) => Some("SelfSubjectRulesReview"),
-        ("authorization.k8s.io", "subjectaccessreviews", false) => Some("SubjectAccessReview"),
-        ("authorization.k8s.io", "localsubjectaccessreviews", true) => Some("LocalSubjectAccessReview"),
-        _ => None,
+    if request.group != AUTHENTICATION && request.group != AUTHORIZATION {
+        return None;
     }
+    let is_asked = |info: &&ResourceInfo| {
+        info.group == request.group
+            && info.plural == request.resource
+            && (info.scope == Scope::Namespaced) == request.in_namespace
+    };
+    INFOS.iter().find(is_asked).map(|info| info.kind)
 }
 
 /// Answers a review.

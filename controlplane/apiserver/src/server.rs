@@ -52,7 +52,7 @@ pub struct ApiServerConfig {
     pub node_ports: RangeInclusive<u16>,
     /// The address clients reach this server at, as published in the `kubernetes` Endpoints.
     pub advertise: SocketAddr,
-    /// Bearer tokens known from the start; for tests.
+    /// Bearer tokens known from the start.
     pub static_tokens: HashMap<String, UserInfo>,
     /// Requests in flight, watches and streams not counted, before 429.
     pub max_in_flight: usize,
