@@ -26,20 +26,22 @@ pub(crate) async fn run(ctx: Arc<NodeContext>, shutdown: CancellationToken) {
             () = shutdown.cancelled() => return,
             () = tokio::time::sleep(INTERVAL) => {}
         }
-        let Ok(containers) = ctx.runtime.list_containers().await else { continue };
-        for container in containers.into_iter().filter(|c| matches!(c.state, ContainerState::Running { .. })) {
-            let path = container.log_path.clone();
-            let rotated = tokio::task::spawn_blocking(move || rotate(&path, MAX_BYTES, MAX_FILES)).await;
-            match rotated {
-                Ok(Ok(Some(old))) => {
+        let Ok(mut containers) = ctx.runtime.list_containers().await else { continue };
+        containers.retain(|container| matches!(container.state, ContainerState::Running { .. }));
+        // One blocking task for all: mostly it only looks at sizes.
+        let work = move || containers.into_iter().map(|c| (rotate(&c.log_path, MAX_BYTES, MAX_FILES), c)).collect();
+        let rotated: Vec<_> = tokio::task::spawn_blocking(work).await.unwrap_or_default();
+        for (outcome, container) in rotated {
+            match outcome {
+                Ok(Some(old)) => {
                     if let Err(error) = ctx.runtime.reopen_container_log(&container.id).await {
                         tracing::warn!(container = %container.name, %error, "reopen a log");
                         // Undone, so that the next round tries again with the file that is written to.
                         let _ = fs::rename(old, &container.log_path);
                     }
                 }
-                Ok(Ok(None)) | Err(_) => {}
-                Ok(Err(error)) => tracing::warn!(path = %container.log_path.display(), %error, "rotate a log"),
+                Ok(None) => {}
+                Err(error) => tracing::warn!(path = %container.log_path.display(), %error, "rotate a log"),
             }
         }
     }

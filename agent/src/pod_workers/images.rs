@@ -157,21 +157,33 @@ async fn pull(
 }
 
 fn failed(error: &ImageError, event: &impl Fn(Severity, &'static str, String), retry: Option<Duration>) -> Unavailable {
-    let message = super::actions::chain(error);
-    let reason = match error {
-        ImageError::InvalidName { .. } => "InvalidImageName",
-        ImageError::NeverPull { .. } => "ErrImageNeverPull",
-        ImageError::Pull { .. } => "ErrImagePull",
-        ImageError::Store { .. } => "ImageInspectError",
-    };
-    let (event_reason, text) = match error {
-        ImageError::InvalidName { .. } => ("InspectFailed", message.clone()),
-        ImageError::NeverPull { .. } => ("ErrImageNeverPull", message.clone()),
-        _ => ("Failed", message.clone()),
-    };
+    let (event_reason, text, why) = told(error);
     event(Severity::Warning, event_reason, text);
-    event(Severity::Warning, "Failed", format!("Error: {reason}"));
-    Unavailable { why: WaitingReason { reason: reason.to_owned(), message }, retry }
+    event(Severity::Warning, "Failed", format!("Error: {}", why.reason));
+    Unavailable { why, retry }
+}
+
+/// The event's reason and text, and the waiting reason, in the words of upstream's `image_manager.go` at v1.37.
+fn told(error: &ImageError) -> (&'static str, String, WaitingReason) {
+    let cause = super::actions::chain(error);
+    let (waiting, event, text, message) = match error {
+        ImageError::InvalidName { reference, .. } => {
+            let text = format!("Failed to apply default image tag \"{reference}\": {cause}");
+            ("InvalidImageName", "InspectFailed", text.clone(), text)
+        }
+        ImageError::NeverPull { reference } => {
+            let text = format!("Container image \"{reference}\" is not present with pull policy of Never");
+            ("ErrImageNeverPull", "ErrImageNeverPull", text.clone(), text)
+        }
+        ImageError::Pull { reference, message } => {
+            let text = format!("Failed to pull image \"{reference}\": {message}");
+            ("ErrImagePull", "Failed", text, cause)
+        }
+        ImageError::Store { .. } => {
+            ("ImageInspectError", "InspectFailed", format!("Failed to inspect image: {cause}"), cause)
+        }
+    };
+    (event, text, WaitingReason { reason: waiting.to_owned(), message })
 }
 
 /// `Always` for `:latest` and untagged images, as the API server defaults it.
@@ -179,4 +191,53 @@ fn default_policy(reference: &str) -> &'static str {
     let name = reference.rsplit('/').next().unwrap_or(reference);
     let moving = !reference.contains('@') && name.rsplit_once(':').is_none_or(|(_, tag)| tag == "latest");
     if moving { "Always" } else { "IfNotPresent" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_are_missed_in_upstreams_words() {
+        let reference = || "A/b:c".to_owned();
+        let why = "invalid reference format: repository name must be lowercase".to_owned();
+        for (error, waiting, event, text) in [
+            (
+                ImageError::InvalidName { reference: reference(), why },
+                "InvalidImageName",
+                "InspectFailed",
+                "Failed to apply default image tag \"A/b:c\": couldn't parse image name \"A/b:c\": \
+                 invalid reference format: repository name must be lowercase",
+            ),
+            (
+                ImageError::NeverPull { reference: reference() },
+                "ErrImageNeverPull",
+                "ErrImageNeverPull",
+                "Container image \"A/b:c\" is not present with pull policy of Never",
+            ),
+            (
+                ImageError::Pull { reference: reference(), message: "r.test: not found".to_owned() },
+                "ErrImagePull",
+                "Failed",
+                "Failed to pull image \"A/b:c\": r.test: not found",
+            ),
+        ] {
+            let told = told(&error);
+            assert_eq!((told.0, &*told.1, &*told.2.reason), (event, text, waiting));
+        }
+    }
+
+    #[test]
+    fn moving_tags_are_pulled_always() {
+        for (reference, policy) in [
+            ("nginx", "Always"),
+            ("nginx:latest", "Always"),
+            ("r.test:5000/nginx", "Always"),
+            ("nginx:1.25", "IfNotPresent"),
+            ("r.test:5000/a/nginx:1.25", "IfNotPresent"),
+            ("nginx@sha256:0", "IfNotPresent"),
+        ] {
+            assert_eq!(default_policy(reference), policy, "{reference}");
+        }
+    }
 }

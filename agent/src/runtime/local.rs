@@ -274,6 +274,21 @@ impl RuntimeService for LocalRuntime {
         Ok(containers.iter().filter_map(|container| container.status()).collect())
     }
 
+    async fn pod_state(&self, uid: &PodUid) -> Result<(Vec<SandboxStatus>, Vec<ContainerStatus>), RuntimeError> {
+        // Chosen before they are described: a worker asks at every step of its pod, whatever else runs here.
+        let (mut sandboxes, mut containers): (Vec<_>, Vec<_>) = {
+            let state = self.inner.state.lock();
+            (state.sandboxes.values().cloned().collect(), state.containers.values().cloned().collect())
+        };
+        sandboxes.retain(|sandbox| sandbox.checkpoint.lock().config.pod.uid == *uid);
+        containers.retain(|container| sandboxes.iter().any(|sandbox| Arc::ptr_eq(sandbox, &container.sandbox)));
+        sandboxes.retain(|sandbox| sandbox.checkpoint.lock().complete);
+        Ok((
+            sandboxes.iter().map(|sandbox| sandbox.status()).collect(),
+            containers.iter().filter_map(|container| container.status()).collect(),
+        ))
+    }
+
     async fn exec_sync(
         &self,
         id: &ContainerId,

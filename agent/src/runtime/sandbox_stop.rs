@@ -41,12 +41,13 @@ pub(super) async fn end(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<()
             first.get_or_insert(error);
         }
     };
-    // No new containers from here on.
-    note(if sandbox.directory.exists() {
-        sandbox.update(|checkpoint| checkpoint.state = SandboxState::NotReady)
-    } else {
-        Ok(())
-    });
+    // No new containers from here on. Unwritten (the disk is full), the next agent finds the shim gone and knows as much:
+    // no reason to keep what takes the room.
+    if sandbox.directory.exists()
+        && let Err(error) = sandbox.update(|checkpoint| checkpoint.state = SandboxState::NotReady)
+    {
+        tracing::warn!(sandbox = %sandbox.id, error = &error as &dyn std::error::Error, "record that the sandbox stops");
+    }
     end_shim(sandbox).await;
     let host_network = sandbox.checkpoint.lock().config.host_network;
     let cgroups_gone = tokio::spawn(remove_cgroups(Arc::clone(inner), Arc::clone(sandbox)));

@@ -119,6 +119,22 @@ fn the_next_agent_knows_the_network_and_collects_vanished_sandboxes() {
     drop(gone);
 }
 
+/// CVE-2020-8558: published ports and Services work without ever routing 127.0.0.0/8, so no neighbour reaches what
+/// listens on the node's loopback only.
+#[test]
+fn loopback_of_the_node_is_not_routed() {
+    let Some(lab) = lab("loopback") else { return };
+    let node = lab.node(1);
+    let network = node.ready_network();
+    let _pod = node.pod(&network, "a", published(8081));
+    let routed = node.ns.run(|| {
+        let links = std::fs::read_dir("/proc/sys/net/ipv4/conf").unwrap().flatten();
+        let values = links.map(|link| (link.file_name(), std::fs::read_to_string(link.path().join("route_localnet"))));
+        values.filter(|(_, value)| value.as_ref().unwrap().trim() != "0").map(|(link, _)| link).collect::<Vec<_>>()
+    });
+    assert!(routed.unwrap().is_empty());
+}
+
 /// A network of Debian's plugins on `node`, if they are installed.
 fn debian(lab: &Lab, node: &Node) -> Option<CniNetwork> {
     let plugins = Path::new("/usr/lib/cni");

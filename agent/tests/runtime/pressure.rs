@@ -146,11 +146,12 @@ async fn full_disk_stops_no_container_and_loses_no_exit() {
     node.crash();
     node.start().await;
     assert_eq!(node.exited(&id).await, end);
-    run_disk.free();
-    log_disk.free();
+    // A pod goes, full disk or not.
     for sandbox in node.runtime().list_pod_sandboxes().await.unwrap() {
+        node.runtime().stop_pod_sandbox(&sandbox.id).await.unwrap();
         node.runtime().remove_pod_sandbox(&sandbox.id).await.unwrap();
     }
+    assert!(node.runtime().known_sandboxes().is_empty());
     node.crash();
     drop((run_disk, log_disk));
     node.start().await;
