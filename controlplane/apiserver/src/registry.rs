@@ -1,6 +1,7 @@
 //! Kinds and their storage: one generic store, one strategy a kind.
 
 pub mod admission;
+pub mod admissionregistration;
 pub mod apps;
 pub mod autoscaling;
 pub mod batch;
@@ -10,9 +11,11 @@ pub mod check;
 pub mod coordination;
 pub mod core;
 pub mod discovery;
+pub mod dra;
 pub(crate) mod encode;
 pub mod events;
 pub mod fill;
+pub mod flowcontrol;
 pub mod kinds;
 pub mod lifecycle;
 pub mod networking;

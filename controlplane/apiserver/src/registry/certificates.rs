@@ -1,6 +1,8 @@
 //! The kinds of group `certificates.k8s.io`.
 
 pub mod certificatesigningrequest;
+pub mod clustertrustbundle;
+pub mod podcertificaterequest;
 
 use super::strategy::ResourceInfo;
 

@@ -3,7 +3,10 @@
 //! Routing, discovery, OpenAPI and the generic registry all go by this list; nothing else names kinds one by one.
 
 use super::strategy::Strategy;
-use super::{apps, autoscaling, batch, certificates, coordination, core, discovery, events, networking, node, policy, rbac, scheduling, storage};
+use super::{
+    admissionregistration as admission, apps, autoscaling, batch, certificates, coordination, core, discovery, dra,
+    events, flowcontrol, networking, node, policy, rbac, scheduling, storage,
+};
 
 static ALL: &[&dyn Strategy] = &[
     &core::configmap::ConfigMap,
@@ -21,6 +24,12 @@ static ALL: &[&dyn Strategy] = &[
     &core::secret::Secret,
     &core::serviceaccount::ServiceAccount,
     &core::service::Service,
+    &admission::mutatingadmissionpolicybinding::MutatingAdmissionPolicyBinding,
+    &admission::mutatingadmissionpolicy::MutatingAdmissionPolicy,
+    &admission::mutatingwebhookconfiguration::MutatingWebhookConfiguration,
+    &admission::validatingadmissionpolicybinding::ValidatingAdmissionPolicyBinding,
+    &admission::validatingadmissionpolicy::ValidatingAdmissionPolicy,
+    &admission::validatingwebhookconfiguration::ValidatingWebhookConfiguration,
     &apps::controllerrevision::ControllerRevision,
     &apps::daemonset::DaemonSet,
     &apps::deployment::Deployment,
@@ -31,6 +40,15 @@ static ALL: &[&dyn Strategy] = &[
     &batch::cronjob::CronJob,
     &batch::job::Job,
     &certificates::certificatesigningrequest::CertificateSigningRequest,
+    &certificates::clustertrustbundle::ClusterTrustBundle,
+    &certificates::podcertificaterequest::PodCertificateRequest,
+    &dra::deviceclass::DeviceClass,
+    &dra::devicetaintrule::DeviceTaintRule,
+    &dra::resourceclaim::ResourceClaim,
+    &dra::resourceclaimtemplate::ResourceClaimTemplate,
+    &dra::resourceslice::ResourceSlice,
+    &flowcontrol::flowschema::FlowSchema,
+    &flowcontrol::prioritylevelconfiguration::PriorityLevelConfiguration,
     &networking::ingressclass::IngressClass,
     &networking::ingress::Ingress,
     &networking::ipaddress::IpAddress,
@@ -41,7 +59,12 @@ static ALL: &[&dyn Strategy] = &[
     &rbac::clusterrole::ClusterRole,
     &rbac::rolebinding::RoleBinding,
     &rbac::role::Role,
+    &storage::csidriver::CsiDriver,
+    &storage::csinode::CsiNode,
+    &storage::csistoragecapacity::CsiStorageCapacity,
     &storage::storageclass::StorageClass,
+    &storage::volumeattachment::VolumeAttachment,
+    &storage::volumeattributesclass::VolumeAttributesClass,
     &scheduling::priorityclass::PriorityClass,
     &coordination::lease::Lease,
     &node::runtimeclass::RuntimeClass,

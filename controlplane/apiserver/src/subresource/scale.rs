@@ -9,7 +9,7 @@ use coracle_api::{
     meta, patch,
     resource::Gvk,
     schema,
-    selector::LabelSelector,
+    selector::{LabelSelector, ParseSelectorError},
     status::{FieldErrors, Status},
 };
 use serde_json::{Value, json};
@@ -111,12 +111,20 @@ fn scale_of(object: &Value) -> Value {
     if let Some(replicas) = meta::get_i64(object, &["spec", "replicas"]).filter(|replicas| *replicas != 0) {
         spec["replicas"] = replicas.into();
     }
-    let selector = LabelSelector::from_object(&object["spec"]["selector"]);
+    let selector = selector_of(&object["spec"]["selector"]);
     let mut status = json!({"replicas": meta::get_i64(object, &["status", "replicas"]).unwrap_or(0)});
     if let Ok(selector) = selector {
         status["selector"] = selector.to_string().into();
     }
     json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status})
+}
+
+/// A LabelSelector, or a map of labels as ReplicationControllers have it.
+fn selector_of(selector: &Value) -> Result<LabelSelector, ParseSelectorError> {
+    match selector.as_object() {
+        Some(map) if map.values().any(Value::is_string) => Ok(LabelSelector::from_map(selector)),
+        _ => LabelSelector::from_object(selector),
+    }
 }
 
 #[cfg(test)]

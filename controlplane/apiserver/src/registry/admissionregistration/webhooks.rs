@@ -153,6 +153,7 @@ mod tests {
     use super::*;
     use crate::registry::admissionregistration::mutatingwebhookconfiguration::MutatingWebhookConfiguration;
     use crate::registry::admissionregistration::validatingwebhookconfiguration::ValidatingWebhookConfiguration;
+    use crate::registry::strategy::Strategy;
     use crate::registry::testing::{create_errors, created, updated, with};
 
     fn configuration() -> Value {

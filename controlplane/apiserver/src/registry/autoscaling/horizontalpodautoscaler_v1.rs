@@ -73,7 +73,11 @@ fn from_stored(mut object: Value) -> Value {
         if let Some(metric) = cpu_metric {
             spec.insert(CPU_TARGET.to_owned(), metric["resource"]["target"]["averageUtilization"].clone());
         }
-        note(&mut notes, METRICS, items(&metrics).iter().filter(|one| cpu_metric != Some(one)).map(|one| flat(one, "target")));
+        note(
+            &mut notes,
+            METRICS,
+            items(&metrics).iter().filter(|one| cpu_metric != Some(one)).map(|one| flat(one, "target")),
+        );
         if let Some(behavior) = spec.remove("behavior").filter(Value::is_object) {
             notes.insert(BEHAVIOR.to_owned(), behavior.to_string().into());
         }
@@ -141,6 +145,10 @@ fn to_stored(mut object: Value) -> Value {
         }
         if !all.is_empty() {
             status.insert("currentMetrics".to_owned(), all.into());
+        }
+        // Always there in v1, never when zero in v2.
+        if status.get("currentReplicas").is_some_and(|count| *count == 0) {
+            status.remove("currentReplicas");
         }
         if conditions.is_array() {
             status.insert("conditions".to_owned(), conditions);

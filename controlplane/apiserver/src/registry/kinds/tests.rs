@@ -1,3 +1,6 @@
+mod minimal;
+mod served;
+
 use std::path::PathBuf;
 
 use proptest::prelude::{ProptestConfig, any, proptest};
@@ -80,6 +83,21 @@ fn every_hook_takes_an_object_with_all_fields() {
         }
     }
     eprintln!("{count} of {} kinds had golden objects", all().len());
+    assert!(count == 0 || count == all().len(), "Kubernetes' own tests have an object of every kind");
+}
+
+#[test]
+fn every_view_keeps_an_object_with_all_fields() {
+    for strategy in all() {
+        let (Some(view), Some(object)) = (strategy.view(), full_object(*strategy)) else { continue };
+        let object = defaulted(*strategy, object);
+        let shown = (view.from_stored)((view.to_stored)(object.clone()));
+        let without_notes = |mut object: Value| {
+            object["metadata"]["annotations"] = Value::Null;
+            object
+        };
+        assert_eq!(without_notes(shown), without_notes(object), "{}", strategy.resource().kind);
+    }
 }
 
 #[test]

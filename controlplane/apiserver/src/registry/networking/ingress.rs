@@ -263,11 +263,7 @@ mod tests {
         for (pointer, value, expect) in [
             ("/spec/ingressClassName", json!("nginx"), ""),
             ("/spec/rules/0/host", json!("*.example"), ""),
-            (
-                "/spec/rules",
-                json!([]),
-                "spec: Invalid value: []: either `defaultBackend` or `rules` must be specified",
-            ),
+            ("/spec/rules", json!([]), "spec: Invalid value: []: either `defaultBackend` or `rules` must be specified"),
             (
                 "/spec/rules/0/host",
                 json!("1.2.3.4"),

@@ -117,7 +117,10 @@ mod tests {
             "spec.parentRef.name: Required value"
         );
         let old = created(&IpAddress, address);
-        assert!(update_errors(&IpAddress, with(&old, "/spec/parentRef/name", json!("x")), &old).ends_with("field is immutable"));
+        assert!(
+            update_errors(&IpAddress, with(&old, "/spec/parentRef/name", json!("x")), &old)
+                .ends_with("field is immutable")
+        );
         assert_eq!(json!(IpAddress.row(&old, 0)), json!(["10.0.0.1", "services/default/kubernetes"]));
         assert_eq!(IpAddress.name_error("2001:db8::1"), None);
         assert!(IpAddress.name_error("2001:DB8::1").is_some());

@@ -72,8 +72,7 @@ impl Strategy for ServiceCidr {
             families.push(net.addr().is_ipv4());
         }
         if families.len() == 2 && families[0] == families[1] {
-            let message =
-                "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/96";
+            let message = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/96";
             errors.invalid("spec", &object["spec"], message);
         }
         errors
@@ -125,7 +124,10 @@ mod tests {
             assert_eq!(create_errors(&ServiceCidr, of(cidrs)), expect);
         }
         let old = created(&ServiceCidr, of(json!(["10.0.0.0/16"])));
-        assert_eq!(update_errors(&ServiceCidr, with(&old, "/spec/cidrs", json!(["10.0.0.0/16", "2001:db8::/96"])), &old), "");
+        assert_eq!(
+            update_errors(&ServiceCidr, with(&old, "/spec/cidrs", json!(["10.0.0.0/16", "2001:db8::/96"])), &old),
+            ""
+        );
         assert_eq!(
             update_errors(&ServiceCidr, with(&old, "/spec/cidrs", json!(["10.1.0.0/16"])), &old),
             "spec.cidrs: Invalid value: [\"10.1.0.0/16\"]: field is immutable"

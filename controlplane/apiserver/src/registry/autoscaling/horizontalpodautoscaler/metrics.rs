@@ -15,8 +15,7 @@ pub(super) fn shown(specs: &Value, statuses: &Value) -> String {
     if specs.is_empty() {
         return NONE.to_owned();
     }
-    let shown: Vec<_> =
-        specs.iter().take(SHOWN).enumerate().map(|(index, spec)| one(spec, &statuses[index])).collect();
+    let shown: Vec<_> = specs.iter().take(SHOWN).enumerate().map(|(index, spec)| one(spec, &statuses[index])).collect();
     let shown = shown.join(", ");
     if specs.len() > SHOWN { format!("{shown} + {} more...", specs.len() - SHOWN) } else { shown }
 }

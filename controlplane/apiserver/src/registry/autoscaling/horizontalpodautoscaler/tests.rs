@@ -29,9 +29,17 @@ fn the_default_metric_is_the_cpu() {
 #[test]
 fn autoscalers_are_checked() {
     for (pointer, value, expect) in [
-        ("/spec/maxReplicas", json!(0), "[spec.maxReplicas: Invalid value: 0: must be greater than 0, spec.maxReplicas: Invalid value: 0: must be greater than or equal to `minReplicas`]"),
+        (
+            "/spec/maxReplicas",
+            json!(0),
+            "[spec.maxReplicas: Invalid value: 0: must be greater than 0, spec.maxReplicas: Invalid value: 0: must be greater than or equal to `minReplicas`]",
+        ),
         ("/spec/minReplicas", json!(0), "spec.minReplicas: Invalid value: 0: must be greater than or equal to 1"),
-        ("/spec/minReplicas", json!(5), "spec.maxReplicas: Invalid value: 3: must be greater than or equal to `minReplicas`"),
+        (
+            "/spec/minReplicas",
+            json!(5),
+            "spec.maxReplicas: Invalid value: 3: must be greater than or equal to `minReplicas`",
+        ),
         ("/spec/scaleTargetRef/name", json!(""), "spec.scaleTargetRef.name: Required value"),
         (
             "/spec/metrics",
