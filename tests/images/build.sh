@@ -43,13 +43,15 @@ users() {
 busybox_layer() {
   local root=$work/busybox applet
   unpack_packages "$work/busybox-package" busybox-static
-  mkdir -p "$root"/{bin,tmp,root,var/run}
+  mkdir -p "$root"/{bin,dev,etc,proc,sys,tmp,root,var/run}
   cp "$work"/busybox-package/*bin/busybox "$root/bin/busybox" 2>/dev/null ||
     cp "$work/busybox-package/usr/bin/busybox" "$root/bin/busybox"
   for applet in $("$root/bin/busybox" --list); do
     [[ $applet == busybox ]] || ln -s busybox "$root/bin/$applet"
   done
   chmod 1777 "$root/tmp"
+  # As in every published image: nothing of these has to be made when a container starts.
+  : >"$root/etc/hosts"; : >"$root/etc/hostname"; : >"$root/etc/resolv.conf"
   users "$root"
 }
 

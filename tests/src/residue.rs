@@ -21,17 +21,22 @@ pub fn mounts_below(dir: &Path) -> Vec<String> {
     points.filter(|point| Path::new(point).starts_with(dir)).map(|point| format!("mount {point}")).collect()
 }
 
-/// Processes whose command line names `dir`, besides this test's own children that are not shims.
+/// Shims and helpers that hold a file below `dir`: their logs lie there.
 fn shims_below(dir: &Path) -> Vec<String> {
-    let dir = dir.to_string_lossy().into_owned();
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
     processes
-        .filter_map(|entry| {
-            let cmdline = fs::read(entry.path().join("cmdline")).ok()?;
+        .filter_map(|process| {
+            let cmdline = fs::read(process.join("cmdline")).ok()?;
             let text = String::from_utf8_lossy(&cmdline).replace('\0', " ");
-            (text.contains("shim") && text.contains(&dir)).then(|| format!("process {:?}: {text}", entry.file_name()))
+            let ours = text.starts_with("coracle-shim") || text.starts_with("coracle-oci");
+            (ours && holds(&process, dir)).then(|| format!("process {}: {text}", process.display()))
         })
         .collect()
+}
+
+fn holds(process: &Path, dir: &Path) -> bool {
+    let descriptors = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    descriptors.filter_map(|entry| fs::read_link(entry.path()).ok()).any(|target| target.starts_with(dir))
 }
 
 /// cgroup directories of that name in every hierarchy.

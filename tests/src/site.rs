@@ -10,7 +10,10 @@
 use std::{
     path::{Path, PathBuf},
     process::Command,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use crate::process::{run, succeed};
@@ -23,6 +26,8 @@ pub struct Site {
     name: String,
     dir: PathBuf,
     hosts: Vec<String>,
+    /// What is mounted below `dir`.
+    memory: Mutex<Vec<PathBuf>>,
 }
 
 impl Site {
@@ -31,7 +36,7 @@ impl Site {
         let name = format!("ct{}x{}", std::process::id(), SITES.fetch_add(1, Ordering::Relaxed));
         let dir = std::env::temp_dir().join(&name);
         std::fs::create_dir_all(&dir).expect("make the test's directory");
-        let site = Self { name, dir, hosts: Vec::new() };
+        let site = Self { name, dir, hosts: Vec::new(), memory: Mutex::default() };
         let hub = site.namespace("hub");
         succeed(Command::new("ip").args(["netns", "add", &hub]));
         site.within("hub", &["ip", "link", "set", "lo", "up"]);
@@ -75,6 +80,14 @@ impl Site {
     pub fn subdir(&self, name: &str) -> PathBuf {
         let path = self.dir.join(name);
         std::fs::create_dir_all(&path).expect("make a directory");
+        path
+    }
+
+    /// A directory in memory, as `/run` is on every Debian.
+    pub fn memory_dir(&self, name: &str) -> PathBuf {
+        let path = self.subdir(name);
+        succeed(Command::new("mount").args(["-t", "tmpfs", "-o", "mode=0755", &self.name]).arg(&path));
+        self.memory.lock().expect("nobody panics with it").push(path.clone());
         path
     }
 
@@ -128,6 +141,9 @@ impl Drop for Site {
             run(Command::new("ip").args(["netns", "delete", &self.namespace(host)]));
         }
         crate::residue::remove_cgroups(&self.name);
+        for path in self.memory.get_mut().expect("nobody panics with it") {
+            run(Command::new("umount").args(["-R", "-l"]).arg(path));
+        }
         if let Err(error) = std::fs::remove_dir_all(&self.dir) {
             eprintln!("could not remove {}: {error}", self.dir.display());
         }

@@ -37,6 +37,7 @@ pub(crate) fn run(sections: &[&str]) -> anyhow::Result<()> {
     let wanted = |section: &str| sections.is_empty() || sections.contains(&section);
     let mut site = Site::new();
     site.add_host("n1", 1);
+    site.memory_dir("run");
     let mut bench = Bench { site, up: None, rows: Vec::new(), stages: Vec::new() };
     bench.import();
     let result = (|| {
