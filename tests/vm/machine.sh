@@ -44,7 +44,7 @@ power_on() {
   exec_within nice -n 5 qemu-system-x86_64 -accel "$accel" -cpu $cpu -smp "${VM_CPUS:-1}" -m "${vm_memory[$name]}" \
     -display none -monitor none -nodefaults -no-user-config \
     -kernel "$image/vmlinuz" -initrd "$image/initrd" \
-    -append "root=/dev/vda rw console=ttyS0 quiet loglevel=4 systemd.journald.forward_to_console=1 systemd.journald.max_level_console=info systemd.hostname=$name coracle.address=${vm_address[$name]}/24 coracle.gateway=$gateway" \
+    -append "root=/dev/vda rw console=ttyS0 net.ifnames=0 quiet loglevel=4 systemd.journald.forward_to_console=1 systemd.journald.max_level_console=info systemd.hostname=$name coracle.address=${vm_address[$name]}/24 coracle.gateway=$gateway" \
     -drive "file=$work/$name.qcow2,if=virtio,cache=unsafe" \
     -netdev "tap,id=net,ifname=tap-$name,script=no,downscript=no" \
     -device "virtio-net-pci,netdev=net,romfile=,mac=52:54:00:00:00:$(printf %02x "$number")" \

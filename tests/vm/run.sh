@@ -6,7 +6,8 @@
 #
 # VM_NODES (2), VM_ACCEL (tcg; kvm), VM_CPUS (1) and VM_LIMIT (1800 seconds for everything) change it; VM_SERVER_NODE=1
 # lets the server run pods too, so that VM_NODES=1 makes a cluster of two nodes. The last node is on a subnet of its own
-# (VM_FAR=0: on the others'). On failure serial logs and journals stay in OUT_DIR/logs.
+# (VM_FAR=0: on the others'). VM_ONLY="power_cut uninstall" leaves out all other steps that a cluster does not need. On
+# failure serial logs and journals stay in OUT_DIR/logs.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -44,8 +45,9 @@ install_missing() {
 
 table=()
 step() {
-  local title=$1 begin end
+  local title=$1 begin end needed="boot take_inventories provision_server provision_nodes roll_out"
   shift
+  if [[ ${VM_ONLY:-} && " $needed $VM_ONLY " != *" $1 "* ]]; then return 0; fi
   printf '\033[1m==> %s\033[0m\n' "$title"
   current=$title
   begin=$(date +%s%3N)
