@@ -11,6 +11,7 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
+use crate::metrics_api;
 use crate::registry::kinds;
 use crate::registry::strategy::{ResourceInfo, Scope};
 use crate::review;
@@ -90,7 +91,7 @@ pub fn group(name: &str) -> Option<Document> {
 /// The answer to `GET /api/v1` and `GET /apis/GROUP/VERSION`.
 #[must_use]
 pub fn resources(group: &str, version: &str) -> Option<Document> {
-    let infos: Vec<_> = infos().filter(|info| info.group == group && info.version == version).collect();
+    let infos: Vec<_> = served().filter(|info| info.group == group && info.version == version).collect();
     if infos.is_empty() {
         return None;
     }
@@ -117,8 +118,12 @@ pub fn api_version(group: &str, version: &str) -> String {
 /// Every group and version that has kinds, in discovery's order.
 #[must_use]
 pub fn group_versions() -> Vec<(&'static str, &'static str)> {
+    versions(infos())
+}
+
+fn versions(infos: impl Iterator<Item = &'static ResourceInfo>) -> Vec<(&'static str, &'static str)> {
     let mut all = Vec::new();
-    for info in infos() {
+    for info in infos {
         if !all.contains(&(info.group, info.version)) {
             all.push((info.group, info.version));
         }
@@ -131,14 +136,19 @@ pub(crate) fn infos() -> impl Iterator<Item = &'static ResourceInfo> {
     kinds::all().iter().map(|strategy| strategy.resource()).chain(&review::INFOS)
 }
 
+/// Also what has no document of OpenAPI.
+fn served() -> impl Iterator<Item = &'static ResourceInfo> {
+    infos().chain(&metrics_api::RESOURCES)
+}
+
 fn groups() -> Vec<&'static str> {
-    let mut groups: Vec<_> = group_versions().into_iter().map(|(group, _)| group).collect();
+    let mut groups: Vec<_> = versions(served()).into_iter().map(|(group, _)| group).collect();
     groups.dedup();
     groups
 }
 
 fn versions_of(group: &str) -> impl Iterator<Item = &'static str> {
-    group_versions().into_iter().filter(move |(g, _)| *g == group).map(|(_, version)| version)
+    versions(served()).into_iter().filter(move |(g, _)| *g == group).map(|(_, version)| version)
 }
 
 fn plain(value: &Value) -> Document {
@@ -203,7 +213,7 @@ fn aggregated(version: &str, select: impl Fn(&str) -> bool) -> Bytes {
 fn aggregated_group(group: &str) -> Value {
     let versions: Vec<_> = versions_of(group)
         .map(|version| {
-            let resources: Vec<_> = infos()
+            let resources: Vec<_> = served()
                 .filter(|info| info.group == group && info.version == version)
                 .map(aggregated_resource)
                 .collect();

@@ -13,7 +13,8 @@ use crate::{
     authz::{Attributes, admission},
     body::Body,
     endpoints::{self, Call},
-    nonresource,
+    metrics::Observation,
+    metrics_api, nonresource,
     query::Query,
     registry::{store::update::Part, strategy::Subresource},
     reply::{self, Reply},
@@ -39,15 +40,17 @@ pub(crate) async fn handle<B>(server: &Arc<ApiServer>, user: Arc<UserInfo>, part
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {
-    let answer = AssertUnwindSafe(route(server, user, &parts, body)).catch_unwind().await;
-    match answer {
+    let mut seen = Observation::new(&server.metrics, &parts.method);
+    let answer = AssertUnwindSafe(route(server, user, &parts, body, &mut seen)).catch_unwind().await;
+    let response = match answer {
         Ok(Ok(response)) => response,
         Ok(Err(status)) => reply::failure(&status),
         Err(_) => {
             tracing::error!(method = %parts.method, path = parts.uri.path(), "a request panicked");
             reply::failure(&Status::internal("the request panicked; the server's log has more"))
         }
-    }
+    };
+    seen.finish(response)
 }
 
 async fn route<B>(
@@ -55,6 +58,7 @@ async fn route<B>(
     user: Arc<UserInfo>,
     parts: &Parts,
     body: B,
+    seen: &mut Observation<'_>,
 ) -> Result<Response<Body>, Status>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
@@ -65,6 +69,7 @@ where
         None
     } else {
         let permit = server.in_flight.try_acquire();
+        seen.is_in_flight(parts.method.is_safe());
         Some(permit.map_err(|_| Status::too_many_requests(RETRY_SECS))?)
     };
     let user = impersonation::effective(server, user, &parts.headers)?;
@@ -83,7 +88,12 @@ where
         let answer = Box::pin(review::create(server, &user, info, kind, &parts.headers, &body)).await;
         return answer.map(Reply::into_response);
     }
+    if let Some(about) = metrics_api::find(info) {
+        seen.is_about(info, about);
+        return Box::pin(metrics_api::serve(server, info, &query, about)).await.map(Reply::into_response);
+    }
     let resource = server.registry.get(info.group, info.version, info.resource).ok_or_else(Status::no_such_path)?;
+    seen.is_about(info, resource.info);
     let body = if info.verb.is_read() { Bytes::new() } else { read_body(parts, body).await? };
     let call = Call { server, user: &user, resource, info, query: &query, headers: &parts.headers, body };
     if permit.is_none() {

@@ -21,6 +21,8 @@
 //! | [`pki`] | certificate authority, certificates, kubeconfig |
 //! | `bootstrap` | the objects every cluster starts with |
 //! | `event_expiry` | forgets old Events |
+//! | `metrics` | what `/metrics` tells of this server |
+//! | `metrics_api` | `metrics.k8s.io`: what nodes and pods use |
 //! | `nonresource`, `review` | health, version, discovery; questions about oneself |
 //! | `testing` | a server in memory for tests (feature `testing`) |
 //!
@@ -36,6 +38,8 @@ mod endpoints;
 mod event_expiry;
 mod handler;
 mod list_options;
+mod metrics;
+mod metrics_api;
 mod nonresource;
 pub mod pki;
 mod query;

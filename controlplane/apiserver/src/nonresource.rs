@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use coracle_api::status::Status;
+use coracle_api::{exposition, status::Status};
 use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
 use serde_json::json;
 
@@ -11,7 +11,7 @@ use crate::{
     authn::issuer,
     body::Body,
     discovery::{self, Document},
-    openapi,
+    metrics, openapi,
     query::Query,
     reply::{Reply, TEXT},
     server::ApiServer,
@@ -36,6 +36,7 @@ pub(crate) fn serve(
         "/healthz" | "/livez" | "/readyz" => health(server, path, query),
         issuer::CONFIGURATION | issuer::JWKS => issuer::document(server, path),
         "/version" => Reply::json(VERSION.clone()),
+        "/metrics" => Reply::new(StatusCode::OK, exposition::CONTENT_TYPE, metrics::text(server)),
         "/" => root(),
         "/api" => document(discovery::api(negotiate(accept)?, &server_address(server, parts))),
         "/apis" => document(discovery::apis(negotiate(accept)?)),
@@ -107,7 +108,7 @@ fn architecture() -> &'static str {
 
 fn root() -> Reply {
     let mut paths: Vec<String> =
-        ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
+        ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v3", "/readyz", "/version"]
             .map(str::to_owned)
             .to_vec();
     paths.extend([issuer::CONFIGURATION, issuer::JWKS].map(str::to_owned));

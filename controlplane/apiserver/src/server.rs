@@ -26,6 +26,7 @@ use crate::{
     bootstrap, client,
     endpoints::Call,
     event_expiry,
+    metrics::Metrics,
     pki::{Pki, PkiError},
     registry::{
         resource::{Registry, Resource},
@@ -113,6 +114,7 @@ pub struct ApiServer {
     pub(crate) in_flight: Semaphore,
     pub(crate) shutdown: CancellationToken,
     bootstrapped: AtomicBool,
+    pub(crate) metrics: Metrics,
 }
 
 impl ApiServer {
@@ -122,6 +124,8 @@ impl ApiServer {
     /// The store cannot be read or written, or the certificates are unusable: permanent.
     pub async fn new(config: ApiServerConfig, backend: Arc<dyn Backend>) -> Result<Arc<Self>, ApiServerError> {
         let shutdown = CancellationToken::new();
+        let metrics = Metrics::new();
+        let backend = metrics.meter(backend);
         let (registry, cache) = Registry::start(&backend, shutdown.clone()).await.map_err(ApiServerError::ReadStore)?;
         let registry = Arc::new(registry);
         let signer = TokenSigner::new(&config.pki.service_account_key_pem).ok_or(PkiError::Parse { what: "sa.key" })?;
@@ -142,6 +146,7 @@ impl ApiServer {
             in_flight: Semaphore::new(config.max_in_flight),
             shutdown,
             bootstrapped: AtomicBool::new(false),
+            metrics,
             config,
         });
         bootstrap::start(&server).await?;

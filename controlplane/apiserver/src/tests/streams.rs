@@ -151,3 +151,23 @@ async fn node_that_is_gone_is_said_so() {
     let (code, answer) = admin.get(&format!("{PODS}/x/log")).await;
     assert_eq!((code, &answer["message"]), (404, &json!("nodes \"gone\" not found")));
 }
+
+#[tokio::test]
+async fn metrics_of_nodes_and_pods_come_from_the_nodes() {
+    let answer = "HTTP/1.1 200 OK\r\ncontent-length: 122\r\n\r\n\
+        {\"node\":{\"cpu\":{\"time\":\"2026-01-01T00:00:00Z\",\"usageNanoCores\":250000000},\"memory\":{\"workingSetBytes\":1048576}},\"pods\":[]}";
+    let listening = cluster(answer).await;
+    let admin = Raw::of(&listening.server, UserInfo::component("test"));
+    let (code, list) = admin.get("/apis/metrics.k8s.io/v1beta1/nodes").await;
+    assert_eq!((code, &list["kind"]), (200, &json!("NodeMetricsList")), "{list}");
+    assert_eq!(list["items"][0]["metadata"]["name"], "n1");
+    assert_eq!(list["items"][0]["usage"], json!({"cpu": "250000000n", "memory": "1024Ki"}));
+    let (code, one) = admin.get("/apis/metrics.k8s.io/v1beta1/nodes/n1").await;
+    assert_eq!((code, &one["kind"], &one["timestamp"]), (200, &json!("NodeMetrics"), &json!("2026-01-01T00:00:00Z")));
+    let (code, none) = admin.get("/apis/metrics.k8s.io/v1beta1/namespaces/default/pods").await;
+    assert_eq!((code, &none["items"]), (200, &json!([])), "{none}");
+    assert_eq!(admin.get("/apis/metrics.k8s.io/v1beta1/nodes/n2").await.0, 404);
+    assert_eq!(admin.get("/apis/metrics.k8s.io/v1beta1/nothing").await.0, 404);
+    let (code, group) = admin.get("/apis/metrics.k8s.io/v1beta1").await;
+    assert_eq!((code, &group["resources"][1]["kind"]), (200, &json!("PodMetrics")), "{group}");
+}

@@ -32,17 +32,19 @@ pub(super) async fn node_of(call: &Call<'_>, pod: &Value) -> Result<Option<Socke
 pub(crate) async fn node(call: &Call<'_>, name: &str) -> Result<SocketAddr, Status> {
     let nodes = call.server.registry.core("nodes").ok_or_else(Status::no_such_path)?;
     let current = call.server.store.current(nodes, &nodes.key("", name)).await?;
-    let node = current.ok_or_else(|| Status::not_found(&nodes.group_resource, name))?.object;
-    address(&node).ok_or_else(|| {
-        Status::new(
-            500,
-            Reason::InternalError,
-            format!("no preferred addresses found; known addresses of node {name:?}: []"),
-        )
+    address(&current.ok_or_else(|| Status::not_found(&nodes.group_resource, name))?.object)
+}
+
+/// The same, of a node at hand.
+pub(crate) fn address(node: &Value) -> Result<SocketAddr, Status> {
+    listens(node).ok_or_else(|| {
+        let name = meta::name(node);
+        let message = format!("no preferred addresses found; known addresses of node {name:?}: []");
+        Status::new(500, Reason::InternalError, message)
     })
 }
 
-fn address(node: &Value) -> Option<SocketAddr> {
+fn listens(node: &Value) -> Option<SocketAddr> {
     let addresses = meta::get_array(node, &["status", "addresses"]);
     let of_kind = |kind: &str| {
         let mut addresses = addresses.iter().filter(|address| address["type"] == kind);
@@ -166,7 +168,7 @@ mod tests {
     fn node_address_is_internal_ip_and_agent_port() {
         let node = json!({"status": {"addresses": [{"type": "Hostname", "address": "n"},
             {"type": "InternalIP", "address": "198.18.0.2"}], "daemonEndpoints": {"kubeletEndpoint": {"Port": 10251}}}});
-        assert_eq!(address(&node), Some("198.18.0.2:10251".parse().unwrap()));
-        assert_eq!(address(&json!({"status": {}})), None);
+        assert_eq!(listens(&node), Some("198.18.0.2:10251".parse().unwrap()));
+        assert_eq!(listens(&json!({"status": {}})), None);
     }
 }

@@ -1,0 +1,163 @@
+//! What `/metrics` tells of this server, under upstream's names.
+//!
+//! Counters and histograms are kept while requests are served: two look-ups by a handful of static words each. The rest
+//! (objects, the process) is gathered when somebody asks. Words of clients never become labels: only what is served does.
+//!
+//! Source: `k8s.io/apiserver/pkg/endpoints/metrics/metrics.go`, `pkg/storage/etcd3/metrics/metrics.go` at v1.37.
+
+mod backend;
+mod observation;
+
+use std::{fs, sync::Arc};
+
+use coracle_api::exposition::{self, Exposition, Kind, ProcessFigures};
+use coracle_store::Backend;
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::Registry,
+};
+
+use crate::server::ApiServer;
+
+pub(crate) use observation::Observation;
+
+/// Upper bounds in seconds; the first two are finer than upstream's.
+const BUCKETS: [f64; 25] = [
+    0.0005, 0.001, 0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0,
+    15.0, 20.0, 30.0, 45.0, 60.0,
+];
+
+/// What is asked of what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Request {
+    component: &'static str,
+    group: &'static str,
+    resource: &'static str,
+    scope: &'static str,
+    subresource: &'static str,
+    verb: &'static str,
+    version: &'static str,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Answer {
+    code: u32,
+    component: &'static str,
+    dry_run: &'static str,
+    group: &'static str,
+    resource: &'static str,
+    scope: &'static str,
+    subresource: &'static str,
+    verb: &'static str,
+    version: &'static str,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct InFlight {
+    request_kind: &'static str,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Watched {
+    group: &'static str,
+    kind: &'static str,
+    version: &'static str,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Operation {
+    operation: &'static str,
+}
+
+type Times<L> = Family<L, Histogram, fn() -> Histogram>;
+
+fn times<L: Clone + std::hash::Hash + Eq>() -> Times<L> {
+    Family::new_with_constructor(|| Histogram::new(BUCKETS))
+}
+
+/// All that is kept.
+pub(crate) struct Metrics {
+    registry: Registry,
+    answers: Family<Answer, Counter>,
+    durations: Times<Request>,
+    in_flight: Family<InFlight, Gauge>,
+    long_running: Family<Request, Gauge>,
+    watchers: Family<Watched, Gauge>,
+    store: Times<Operation>,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let mut metrics = Self {
+            registry: Registry::default(),
+            answers: Family::default(),
+            durations: times(),
+            in_flight: Family::default(),
+            long_running: Family::default(),
+            watchers: Family::default(),
+            store: times(),
+        };
+        let registry = &mut metrics.registry;
+        let help = "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, \
+                    scope, component, and HTTP response code";
+        registry.register("apiserver_request", help, metrics.answers.clone());
+        let help = "Response latency distribution in seconds for each verb, group, version, resource, subresource, scope \
+                    and component";
+        registry.register("apiserver_request_duration_seconds", help, metrics.durations.clone());
+        let help = "Number of currently used inflight request limit of this apiserver per request kind";
+        registry.register("apiserver_current_inflight_requests", help, metrics.in_flight.clone());
+        let help = "Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, \
+                    scope and component";
+        registry.register("apiserver_longrunning_requests", help, metrics.long_running.clone());
+        let help = "Number of currently registered watchers for a given resource";
+        registry.register("apiserver_registered_watchers", help, metrics.watchers.clone());
+        let help = "Store request latency in seconds for each operation; a txn is answered once it is durable";
+        registry.register("etcd_request_duration_seconds", help, metrics.store.clone());
+        metrics
+    }
+
+    /// The same store, with its times taken.
+    pub(crate) fn meter(&self, backend: Arc<dyn Backend>) -> Arc<dyn Backend> {
+        Arc::new(backend::Metered { backend, times: self.store.clone() })
+    }
+}
+
+/// The whole text.
+pub(crate) fn text(server: &ApiServer) -> String {
+    let mut open = String::new();
+    // Writing to a String cannot fail.
+    let _ = text::encode(&mut open, &server.metrics.registry);
+    let mut out = Exposition::default();
+    out.append(&exposition::from_open_metrics(&open));
+    objects(server, &mut out);
+    process().write(&mut out);
+    out.finish()
+}
+
+fn objects(server: &ApiServer, out: &mut Exposition) {
+    let help = "Number of stored objects at the time of last check split by kind";
+    out.family("apiserver_storage_objects", Kind::Gauge, help);
+    for strategy in crate::registry::kinds::all() {
+        let info = strategy.resource();
+        if let Some(resource) = server.registry.get(info.group, info.version, info.plural) {
+            let count = u32::try_from(resource.cache.len()).unwrap_or(u32::MAX);
+            out.sample(
+                "apiserver_storage_objects",
+                &[("resource", &resource.group_resource.to_string())],
+                count.into(),
+            );
+        }
+    }
+}
+
+fn process() -> ProcessFigures {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let fds = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    let [stat, status, limits, system] =
+        ["/proc/self/stat", "/proc/self/status", "/proc/self/limits", "/proc/stat"].map(read);
+    ProcessFigures::parse([&stat, &status, &limits, &system], u32::try_from(fds).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,50 @@
+//! A store whose times are taken.
+
+use std::{sync::Arc, time::Instant};
+
+use coracle_store::{
+    Backend, KeyValue, RangeRequest, RangeResponse, Revision, StoreError, Txn, TxnOutcome, WatchStream,
+};
+
+use super::{Operation, Times};
+
+pub(super) struct Metered {
+    pub(super) backend: Arc<dyn Backend>,
+    pub(super) times: Times<Operation>,
+}
+
+impl Metered {
+    async fn timed<T>(&self, operation: &'static str, work: impl Future<Output = T>) -> T {
+        let started = Instant::now();
+        let outcome = work.await;
+        self.times.get_or_create(&Operation { operation }).observe(started.elapsed().as_secs_f64());
+        outcome
+    }
+}
+
+#[async_trait::async_trait]
+impl Backend for Metered {
+    async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
+        self.timed("txn", self.backend.txn(txn)).await
+    }
+
+    async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
+        self.timed("get", self.backend.get(key)).await
+    }
+
+    async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StoreError> {
+        self.timed("list", self.backend.range(request)).await
+    }
+
+    async fn watch(&self, prefix: &str, from: Revision) -> Result<WatchStream, StoreError> {
+        self.backend.watch(prefix, from).await
+    }
+
+    async fn compact(&self, to: Revision) -> Result<(), StoreError> {
+        self.timed("compact", self.backend.compact(to)).await
+    }
+
+    fn current_revision(&self) -> Revision {
+        self.backend.current_revision()
+    }
+}

@@ -1,0 +1,148 @@
+//! One request, as the metrics see it.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Instant,
+};
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt as _, stream::BoxStream};
+use http::{Method, Response, StatusCode};
+use prometheus_client::metrics::gauge::Gauge;
+
+use super::{Answer, InFlight, Metrics, Request, Watched};
+use crate::{
+    body::{Body, BoxError},
+    registry::strategy::{ResourceInfo, Subresource},
+    request_info::{ResourceRequest, Verb},
+};
+
+const STREAMS: [Subresource; 4] =
+    [Subresource::Exec, Subresource::Attach, Subresource::Portforward, Subresource::Proxy];
+
+/// A request under way. Counts it among those in flight until it is dropped.
+pub(crate) struct Observation<'a> {
+    metrics: &'a Metrics,
+    started: Instant,
+    request: Request,
+    kind: &'static str,
+    is_long: bool,
+    in_flight: Option<Count>,
+}
+
+impl<'a> Observation<'a> {
+    pub(crate) fn new(metrics: &'a Metrics, method: &Method) -> Self {
+        let verb = match *method {
+            Method::GET => "GET",
+            Method::POST => "POST",
+            Method::PUT => "PUT",
+            Method::PATCH => "PATCH",
+            Method::DELETE => "DELETE",
+            Method::HEAD => "HEAD",
+            _ => "other",
+        };
+        let component = "apiserver";
+        let request = Request { component, group: "", resource: "", scope: "", subresource: "", verb, version: "" };
+        Self { metrics, started: Instant::now(), request, kind: "", is_long: false, in_flight: None }
+    }
+
+    /// It is about this resource.
+    pub(crate) fn is_about(&mut self, info: &ResourceRequest<'_>, resource: &ResourceInfo) {
+        let subresource = resource.subresources.iter().find(|one| one.name() == info.subresource);
+        let is_stream = subresource.is_some_and(|one| STREAMS.contains(one));
+        let scope = match (info.name.is_empty(), info.namespace.is_empty()) {
+            (true, false) => "namespace",
+            (true, true) => "cluster",
+            (false, _) => "resource",
+        };
+        self.kind = resource.kind;
+        self.is_long = is_stream || info.verb == Verb::Watch || subresource == Some(&Subresource::Log);
+        self.request = Request {
+            component: "apiserver",
+            group: resource.group,
+            resource: resource.plural,
+            scope,
+            subresource: subresource.map_or("", |one| one.name()),
+            verb: if is_stream { "CONNECT" } else { verb(info.verb, self.request.verb) },
+            version: resource.version,
+        };
+    }
+
+    /// It is one of those whose number is bounded.
+    pub(crate) fn is_in_flight(&mut self, reads: bool) {
+        let request_kind = if reads { "readOnly" } else { "mutating" };
+        self.in_flight = Some(Count::of(&self.metrics.in_flight.get_or_create_owned(&InFlight { request_kind })));
+    }
+
+    /// It has been answered.
+    pub(crate) fn finish(self, response: Response<Body>) -> Response<Body> {
+        let Request { component, group, resource, scope, subresource, verb, version } = self.request;
+        let code = u32::from(response.status().as_u16());
+        let dry_run = "";
+        let answer = Answer { code, component, dry_run, group, resource, scope, subresource, verb, version };
+        self.metrics.answers.get_or_create(&answer).inc();
+        if !self.is_long {
+            let elapsed = self.started.elapsed().as_secs_f64();
+            self.metrics.durations.get_or_create(&self.request).observe(elapsed);
+            return response;
+        }
+        if response.status() != StatusCode::OK {
+            return response;
+        }
+        let mut counts = vec![Count::of(&self.metrics.long_running.get_or_create_owned(&self.request))];
+        if verb == "WATCH" {
+            let watched = Watched { group, kind: self.kind, version };
+            counts.push(Count::of(&self.metrics.watchers.get_or_create_owned(&watched)));
+        }
+        response.map(|body| match body {
+            Body::Stream(stream) => Counted { stream, _counts: counts }.into_body(),
+            body => body,
+        })
+    }
+}
+
+fn verb(verb: Verb, method: &'static str) -> &'static str {
+    match verb {
+        Verb::List => "LIST",
+        Verb::Watch => "WATCH",
+        Verb::DeleteCollection => "DELETECOLLECTION",
+        _ => method,
+    }
+}
+
+/// One more, as long as it lives.
+struct Count(Gauge);
+
+impl Count {
+    fn of(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Count {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// A stream that counts while it lasts.
+struct Counted {
+    stream: BoxStream<'static, Result<Bytes, BoxError>>,
+    _counts: Vec<Count>,
+}
+
+impl Counted {
+    fn into_body(self) -> Body {
+        Body::Stream(Box::pin(self))
+    }
+}
+
+impl Stream for Counted {
+    type Item = Result<Bytes, BoxError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.stream.poll_next_unpin(cx)
+    }
+}

@@ -1,0 +1,155 @@
+//! `metrics.k8s.io`: what nodes and pods use now, asked of the nodes' agents when somebody asks here.
+//!
+//! Nothing of it is stored. A node that does not answer is left out, as metrics-server does.
+//!
+//! Source: `k8s.io/metrics/pkg/apis/metrics/v1beta1/types.go` at v1.37.
+
+mod summary;
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use coracle_api::{meta, resource::GroupResource, status::Status};
+use futures::StreamExt as _;
+use serde_json::{Value, json};
+
+use crate::{
+    list_options,
+    query::Query,
+    registry::{
+        resource::Resource,
+        store::cache_status,
+        strategy::{ResourceInfo, Scope},
+    },
+    reply::Reply,
+    request_info::{ResourceRequest, Verb},
+    server::ApiServer,
+    watch_cache::{Entry, ListRequest},
+};
+use summary::Summary;
+
+const GROUP: &str = "metrics.k8s.io";
+const VERSION: &str = "v1beta1";
+/// For one node's answer: it may take half a second to measure.
+const NODE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Nodes asked at once.
+const AT_ONCE: usize = 16;
+
+const INFO: ResourceInfo = ResourceInfo { verbs: &["get", "list"], ..ResourceInfo::in_group(GROUP, VERSION) };
+
+/// For discovery.
+pub(crate) static RESOURCES: [ResourceInfo; 2] = [
+    ResourceInfo { kind: "NodeMetrics", plural: "nodes", scope: Scope::Cluster, ..INFO },
+    ResourceInfo { kind: "PodMetrics", plural: "pods", ..INFO },
+];
+
+/// The resource that a request is about, if it is one of these.
+pub(crate) fn find(info: &ResourceRequest<'_>) -> Option<&'static ResourceInfo> {
+    let is_ours = info.group == GROUP && info.version == VERSION && info.subresource.is_empty();
+    RESOURCES.iter().find(|resource| is_ours && resource.plural == info.resource)
+}
+
+/// Serves such a request.
+pub(crate) async fn serve(
+    server: &Arc<ApiServer>,
+    info: &ResourceRequest<'_>,
+    query: &Query<'_>,
+    about: &'static ResourceInfo,
+) -> Result<Reply, Status> {
+    let group_resource = GroupResource::new(GROUP, about.plural);
+    if !matches!(info.verb, Verb::Get | Verb::List) {
+        return Err(Status::method_not_supported(&group_resource, info.verb.as_str()));
+    }
+    let resource = server.registry.core(about.plural).ok_or_else(Status::no_such_path)?;
+    server.store.cache.catch_up().await.map_err(cache_status)?;
+    let objects = match info.verb {
+        Verb::Get => {
+            let found = resource.cache.get(&resource.key(&info.namespace, &info.name));
+            vec![found.ok_or_else(|| Status::not_found(&group_resource, &info.name))?]
+        }
+        _ => {
+            let selection = list_options::selection(resource, info, query)?;
+            resource.cache.list(&ListRequest::all(selection)).map_err(cache_status)?.entries
+        }
+    };
+    let items = if about.plural == "nodes" { nodes(server, &objects).await } else { pods(server, &objects).await };
+    if info.verb == Verb::Get {
+        let mut item = items.into_iter().next().ok_or_else(|| Status::not_found(&group_resource, &info.name))?;
+        item["kind"] = about.kind.into();
+        item["apiVersion"] = format!("{GROUP}/{VERSION}").into();
+        return Ok(Reply::value(&item));
+    }
+    Ok(Reply::value(&json!({
+        "kind": format!("{}List", about.kind),
+        "apiVersion": format!("{GROUP}/{VERSION}"),
+        "metadata": {},
+        "items": items,
+    })))
+}
+
+async fn nodes(server: &Arc<ApiServer>, nodes: &[Arc<Entry>]) -> Vec<Value> {
+    let names: Vec<&str> = nodes.iter().map(|node| node.name()).collect();
+    let summaries = summaries(server, &names).await;
+    let items = nodes.iter().filter_map(|node| {
+        let summary = summaries.get(node.name())?;
+        let mut item = summary.timed(summary.node());
+        item["metadata"] = metadata(node);
+        Some(item)
+    });
+    items.collect()
+}
+
+async fn pods(server: &Arc<ApiServer>, pods: &[Arc<Entry>]) -> Vec<Value> {
+    let mut placed = Vec::with_capacity(pods.len());
+    for pod in pods {
+        let Ok(object) = serde_json::from_slice::<Value>(pod.json()) else { continue };
+        let node = meta::get_str(&object, &["spec", "nodeName"]);
+        if !node.is_empty() && meta::get_str(&object, &["status", "phase"]) == "Running" {
+            placed.push((pod, node.to_owned()));
+        }
+    }
+    let mut names: Vec<&str> = placed.iter().map(|(_, node)| node.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let summaries = summaries(server, &names).await;
+    let items = placed.iter().filter_map(|(pod, node)| {
+        let summary = summaries.get(node)?;
+        let mut item = summary.timed(summary.pod(pod.uid())?);
+        item["metadata"] = metadata(pod);
+        Some(item)
+    });
+    items.collect()
+}
+
+fn metadata(entry: &Entry) -> Value {
+    let labels: serde_json::Map<String, Value> =
+        entry.labels().map(|(name, value)| (name.to_owned(), value.into())).collect();
+    let mut metadata = json!({"name": entry.name(), "creationTimestamp": meta::now()});
+    if let Some(namespace) = entry.namespace() {
+        metadata["namespace"] = namespace.into();
+    }
+    if !labels.is_empty() {
+        metadata["labels"] = labels.into();
+    }
+    metadata
+}
+
+/// What those of the nodes say that answer in time.
+async fn summaries(server: &Arc<ApiServer>, names: &[&str]) -> HashMap<String, Summary> {
+    let nodes: Option<&Arc<Resource>> = server.registry.core("nodes");
+    let asked = names.iter().filter_map(|name| {
+        let entry = nodes.and_then(|nodes| nodes.cache.get(&nodes.key("", name)))?;
+        let (name, server) = ((*name).to_owned(), Arc::clone(server));
+        Some(async move {
+            match tokio::time::timeout(NODE_TIMEOUT, Summary::fetch(&server, entry.json())).await {
+                Ok(Ok(summary)) => Some((name, summary)),
+                Ok(Err(status)) => {
+                    tracing::debug!(node = name, error = %status, "ask a node for its metrics");
+                    None
+                }
+                Err(_) => None,
+            }
+        })
+    });
+    let asked: Vec<_> = asked.collect();
+    futures::stream::iter(asked).buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await
+}
