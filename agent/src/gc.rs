@@ -104,10 +104,10 @@ fn disk(dir: &Path) -> Option<(u64, u64)> {
 pub(crate) async fn remove_dirs<const N: usize>(dirs: [PathBuf; N]) {
     let work = move || {
         for dir in dirs {
-            if let Err(error) = std::fs::remove_dir_all(&dir) {
-                if error.kind() != std::io::ErrorKind::NotFound {
-                    tracing::warn!(dir = %dir.display(), %error, "remove a pod's directory");
-                }
+            if let Err(error) = std::fs::remove_dir_all(&dir)
+                && error.kind() != std::io::ErrorKind::NotFound
+            {
+                tracing::warn!(dir = %dir.display(), %error, "remove a pod's directory");
             }
         }
     };

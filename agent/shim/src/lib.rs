@@ -4,7 +4,12 @@
 //! * [`oci`] (`coracle-oci`): run by the shim for each container and each exec, for milliseconds. It alone links
 //!   libcontainer, which clones, changes directory and namespaces of its caller and so wants a process of its own.
 //!
-//! `docs/adr/0002-shim-without-libcontainer.md` says why they are two.
+//! `docs/adr/0003-one-shim-a-pod-and-a-helper-for-libcontainer.md` says why they are two.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "both programs have one thread and exist to fork and to change namespaces"
+)]
 
 pub mod oci;
 pub mod shim;

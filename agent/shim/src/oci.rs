@@ -17,7 +17,10 @@ use std::{
 };
 
 use coracle_shim_protocol::{Failure, FailureKind, HelperReply, HelperRequest, socket};
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::{
+    fcntl::{FcntlArg, FdFlag, fcntl},
+    sys::{prctl, signal::Signal},
+};
 
 /// What a request made.
 struct Made {
@@ -33,6 +36,8 @@ struct Invalid(String);
 /// Runs the helper. Its only argument is the number of the inherited socket.
 #[must_use]
 pub fn main() -> ExitCode {
+    // Nobody would clean up after a helper that outlives its shim.
+    let _ = prctl::set_pdeathsig(Signal::SIGKILL);
     let Some(socket) = std::env::args().nth(1).and_then(|number| number.parse().ok()).and_then(inherited) else {
         return ExitCode::from(64);
     };

@@ -135,7 +135,7 @@ impl Unpacker {
     fn parent(&self, relative: &Path) -> io::Result<OwnedFd> {
         let parent = relative.parent().unwrap_or(Path::new(""));
         if parent.as_os_str().is_empty() {
-            return Ok(self.root.try_clone()?);
+            return self.root.try_clone();
         }
         match open_in_root(self.root.as_fd(), parent, OFlags::DIRECTORY) {
             Ok(fd) => Ok(fd),

@@ -108,17 +108,17 @@ async fn pull(
 ) -> Result<Image, Unavailable> {
     {
         let pulls = pulls.0.lock();
-        if let Some((at, last)) = pulls.failed_at.get(reference) {
-            if let Some((left, _)) = pulls.backoff.remaining(reference, *at, SystemTime::now()) {
-                let message = format!("Back-off pulling image \"{reference}\"");
-                event(Severity::Normal, "BackOff", message.clone());
-                event(Severity::Warning, "Failed", "Error: ImagePullBackOff".to_owned());
-                let why = WaitingReason {
-                    reason: "ImagePullBackOff".to_owned(),
-                    message: format!("{message}: ErrImagePull: {last}"),
-                };
-                return Err(Unavailable { why, retry: Some(left) });
-            }
+        if let Some((at, last)) = pulls.failed_at.get(reference)
+            && let Some((left, _)) = pulls.backoff.remaining(reference, *at, SystemTime::now())
+        {
+            let message = format!("Back-off pulling image \"{reference}\"");
+            event(Severity::Normal, "BackOff", message.clone());
+            event(Severity::Warning, "Failed", "Error: ImagePullBackOff".to_owned());
+            let why = WaitingReason {
+                reason: "ImagePullBackOff".to_owned(),
+                message: format!("{message}: ErrImagePull: {last}"),
+            };
+            return Err(Unavailable { why, retry: Some(left) });
         }
     }
     event(Severity::Normal, "Pulling", format!("Pulling image \"{reference}\""));

@@ -119,6 +119,8 @@ async fn launch(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>, config: &SandboxConf
     blocking(move || spawn(&program, &name, theirs, &log)).await?.map_err(shim_error)?;
 
     let client = ShimClient::start(sandbox.id.clone(), ours, inner.listener()).map_err(shim_error)?;
+    // Before anything is asked: should the shim die right after its answer, this is what notices.
+    *sandbox.client.lock() = Some(Arc::clone(&client));
     let init = Init {
         sandbox_dir: sandbox.directory.clone(),
         hostname: (!config.host_network).then(|| config.hostname.clone()),
@@ -134,7 +136,6 @@ async fn launch(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>, config: &SandboxConf
     if let Reply::Ready { pid } = answer.reply {
         sandbox.checkpoint.lock().shim = Process::current(pid);
     }
-    *sandbox.client.lock() = Some(client);
     // On disk before anything else is made: a successor must be able to find and end it.
     sandbox.update(|_| ())
 }

@@ -296,6 +296,7 @@ impl Node {
 }
 
 impl Drop for Node {
+    #[allow(clippy::disallowed_methods, reason = "cleaning up; nothing else runs")]
     fn drop(&mut self) {
         for pid in self.processes() {
             let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);

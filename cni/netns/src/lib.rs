@@ -121,6 +121,7 @@ impl NetNs {
     ///
     /// # Errors
     /// [`NetNsError::Make`] without CAP_SYS_ADMIN; [`NetNsError::Pin`] if `path` exists already.
+    #[allow(clippy::disallowed_methods, reason = "on a thread of its own: this is the place")]
     pub fn create(path: &Path) -> Result<Self, NetNsError> {
         let made = on_own_thread(|| -> Result<Self, NetNsError> {
             unshare(CloneFlags::CLONE_NEWNET).map_err(|e| NetNsError::Make { source: e.into() })?;
@@ -163,6 +164,7 @@ impl NetNs {
     ///
     /// # Errors
     /// [`NetNsError::Enter`]; `work` did not run then.
+    #[allow(clippy::disallowed_methods, reason = "on a thread of its own: this is the place")]
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NetNsError> {
         let enter = |source| NetNsError::Enter { path: self.path.clone(), source };
         on_own_thread(|| {

@@ -86,7 +86,7 @@ pub(super) fn open_inside() -> anyhow::Result<Terminal> {
         .context("open /dev/pts/ptmx")?
         .into();
     let kind = nix::sys::statfs::fstatfs(&master)?.filesystem_type().0;
-    if i64::from(kind) != DEVPTS_SUPER_MAGIC {
+    if kind != DEVPTS_SUPER_MAGIC {
         bail!("/dev/pts/ptmx is not a terminal multiplexer");
     }
     let slave = slave_of(&master)?;
