@@ -148,8 +148,7 @@ fn amounts(errors: &mut FieldErrors, path: &str, amounts: &Value) {
 
 fn scopes(errors: &mut FieldErrors, scopes: &Value) {
     let scopes_list = items(scopes);
-    for scope in scopes_list.iter().filter(|scope| !SCOPES.contains(&string(scope))) {
-        let _ = scope;
+    for _ in scopes_list.iter().filter(|scope| !SCOPES.contains(&string(scope))) {
         errors.invalid("spec.scopes", scopes, "unsupported scope");
     }
     let has = |scope: &str| scopes_list.iter().any(|one| one == scope);

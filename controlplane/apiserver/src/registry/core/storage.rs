@@ -1,6 +1,5 @@
 //! What PersistentVolumes and claims on them have in common: access modes, amounts, classes.
 
-use coracle_api::quantity::Quantity;
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
@@ -34,10 +33,10 @@ pub(super) fn access_modes(modes: &Value) -> String {
 
 /// More than nothing.
 pub(super) fn positive(errors: &mut FieldErrors, path: &str, amount: &Value) {
-    if let Some(quantity) = resources::quantity(errors, path, amount) {
-        if quantity.is_negative() || quantity == Quantity::from_units(0, quantity.format()) {
-            errors.invalid(path, amount, "must be greater than zero");
-        }
+    if let Some(quantity) = resources::quantity(errors, path, amount)
+        && (quantity.is_negative() || quantity.is_zero())
+    {
+        errors.invalid(path, amount, "must be greater than zero");
     }
 }
 

@@ -112,7 +112,12 @@ fn thinned(value: &Value, choices: &mut impl Iterator<Item = u8>) -> Value {
     match value {
         Value::Object(map) => map
             .iter()
-            .filter_map(|(key, value)| (choices.next()? % 4 != 0).then(|| (key.clone(), thinned(value, choices))))
+            .filter_map(|(key, value)| {
+                if choices.next()? % 4 == 0 {
+                    return None;
+                }
+                Some((key.clone(), thinned(value, choices)))
+            })
             .collect(),
         Value::Array(list) => list.iter().map(|value| thinned(value, choices)).collect(),
         other => match choices.next() {
