@@ -200,14 +200,8 @@ pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::C
     let objects = Arc::new(Objects::new(client.clone()));
     let services = ServiceIndex::new();
     let allocatable = facts.allocatable();
-    let volumes = VolumeManager::new(
-        pods_dir.clone(),
-        client.clone(),
-        Arc::clone(&objects),
-        parts.mounter,
-        allocatable,
-        config.node_ip,
-    );
+    let (dir, known) = (pods_dir.clone(), Arc::clone(&objects));
+    let volumes = VolumeManager::new(dir, client.clone(), known, parts.mounter, allocatable, config.node_ip);
     let ctx = Arc::new(NodeContext {
         config: config.clone(),
         runtime: parts.runtime,
@@ -236,8 +230,8 @@ pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::C
     // What writes for others stops only once they have come to rest.
     let late = tasks.late.clone();
     let sync_loop = SyncLoop::new(Arc::clone(&ctx), checkpoints, pods_dir, pods, Arc::clone(&view), shutdown.clone());
-    let lease =
-        node::lease::run(client.clone(), config.node_name.clone(), config.lease_interval, node_view, shutdown.clone());
+    let name = config.node_name.clone();
+    let lease = node::lease::run(client.clone(), name.clone(), config.lease_interval, node_view, shutdown.clone());
     tasks.spawn_late("write statuses", status_writer.run(late.clone()));
     tasks.spawn_late("write events", event_writer.run(late.clone()));
     let stop = late;
@@ -249,10 +243,7 @@ pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::C
     });
     tasks.spawn("keep the Lease", lease);
     tasks.spawn("watch Services", Arc::clone(&services).run(client.clone(), shutdown.clone()));
-    tasks.spawn(
-        "watch pods",
-        pod_source::apiserver::run(client.clone(), config.node_name.clone(), source, shutdown.clone()),
-    );
+    tasks.spawn("watch pods", pod_source::apiserver::run(client.clone(), name, source, shutdown.clone()));
     tasks.spawn("keep the Node", manager.run(shutdown.clone()));
     tasks.spawn("sync pods", sync_loop.run());
     tasks.spawn("rotate logs", crate::logs::rotate::run(Arc::clone(&ctx), shutdown.clone()));

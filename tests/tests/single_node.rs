@@ -143,6 +143,8 @@ fn is_bad(line: &str) -> bool {
 
 fn a_crashed_container_is_restarted(cluster: &Cluster) {
     let kubectl = cluster.kubectl();
+    // Those of the last roll-out must have gone: the first name might be one of them.
+    kubectl.count_is("pods -l app=nginx", 3);
     let pod = kubectl.names("pods -l app=nginx")[0].clone();
     // The container's PID 1 gets no fatal signal from inside; nginx stops itself when asked.
     kubectl.run(&format!("exec {pod} -- nginx -s stop"));

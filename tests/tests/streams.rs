@@ -146,8 +146,20 @@ fn run_waits_for_the_end_of_its_command(kubectl: &Kubectl, index: usize) {
     assert!(kubectl.run(&format!("get pod {pod}")).stderr.contains("not found"));
 }
 
+/// The same command, ended after some seconds.
+fn limited(command: &Command) -> Command {
+    let mut limited = Command::new("timeout");
+    limited.arg("3").arg(command.get_program()).args(command.get_args());
+    limited
+}
+
 fn attach_joins_the_main_process(kubectl: &Kubectl, pod: &str) {
-    let output = feed(kubectl.command(&["attach", "-i", pod]), b"one\ntwo\n");
+    let attach = || {
+        let command = kubectl.command(&["attach", "-i", pod]);
+        // Without `stdinOnce` the process goes on after its input's end, and who is attached stays so.
+        if pod == "echo-open" { limited(&command) } else { command }
+    };
+    let output = feed(attach(), b"one\ntwo\n");
     assert!(text(&output.stdout).contains("got one\ngot two\n"), "{output:?}");
     assert!(text(&output.stderr).contains("err two"), "{output:?}");
     let logs = wait::until("the end is logged", PATIENCE, || {
@@ -156,9 +168,9 @@ fn attach_joins_the_main_process(kubectl: &Kubectl, pod: &str) {
     });
     assert!(logs.contains("got one"), "{logs}");
     if pod == "echo-open" {
-        // Without `stdinOnce` the process goes on, and takes the next one who attaches.
+        // It takes the next one who attaches.
         assert_eq!(kubectl.ok(&format!("get pod {pod} -o jsonpath={{.status.phase}}")), "Running");
-        let output = feed(kubectl.command(&["attach", "-i", pod]), b"three\n");
+        let output = feed(attach(), b"three\n");
         assert!(text(&output.stdout).contains("got three"), "{output:?}");
         return;
     }

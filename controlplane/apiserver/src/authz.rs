@@ -178,8 +178,10 @@ pub(crate) fn denied(attributes: &Attributes<'_>, why: &str) -> Status {
                 "" => "at the cluster scope".to_owned(),
                 namespace => format!("in the namespace {namespace:?}"),
             };
-            let message =
-                format!("User {user:?} cannot {verb} resource {resource:?} in API group {:?} {scope}{why}", target.group);
+            let message = format!(
+                "User {user:?} cannot {verb} resource {resource:?} in API group {:?} {scope}{why}",
+                target.group
+            );
             Status::forbidden(&GroupResource::new(target.group, target.resource), target.name, message)
         }
     }

@@ -15,8 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     registry::{
-        kinds,
-        encode,
+        encode, kinds,
         strategy::{ResourceInfo, Scope, Strategy, View},
     },
     watch_cache::{FieldIndexer, ResourceCache, ResourceConfig, WatchCache, WatchCacheError, WatchCacheLimits},

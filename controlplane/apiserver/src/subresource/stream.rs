@@ -106,7 +106,8 @@ pub(super) async fn upgrade(
         return node::relay_upgrade(call.server, parts, client, &target).await;
     }
     let serve: BoxedServe = if subresource == Subresource::Portforward {
-        let (server, namespace, name) = (Arc::clone(call.server), call.info.namespace.to_string(), call.info.name.to_string());
+        let (server, namespace, name) =
+            (Arc::clone(call.server), call.info.namespace.to_string(), call.info.name.to_string());
         let pod = Pod { node, namespace, name };
         Box::new(|streams| port_forward::serve(server, pod, streams).boxed())
     } else {
