@@ -23,6 +23,8 @@ const NETWORK_LIMIT: Duration = Duration::from_secs(60);
 
 /// A killed process ends at once unless the kernel holds it.
 const DEATH_LIMIT: Duration = Duration::from_secs(5);
+/// Until then everything that a dead shim had started has ended, too.
+const SWEEP_DELAY: Duration = Duration::from_secs(1);
 
 pub(super) async fn stop(inner: &Arc<Inner>, id: &SandboxId) -> Result<(), RuntimeError> {
     let Ok(sandbox) = inner.sandbox(id) else { return Ok(()) };
@@ -48,7 +50,7 @@ pub(super) async fn end(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<()
     {
         tracing::warn!(sandbox = %sandbox.id, error = &error as &dyn std::error::Error, "record that the sandbox stops");
     }
-    end_shim(sandbox).await;
+    let orderly = end_shim(sandbox).await;
     let host_network = sandbox.checkpoint.lock().config.host_network;
     let cgroups_gone = tokio::spawn(remove_cgroups(Arc::clone(inner), Arc::clone(sandbox)));
     if !host_network {
@@ -62,6 +64,9 @@ pub(super) async fn end(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<()
         });
     }
     note(joined(cgroups_gone.await).and_then(|outcome| outcome));
+    if !orderly {
+        drop(tokio::spawn(sweep(Arc::clone(inner), Arc::clone(sandbox))));
+    }
     inner.end_containers(&sandbox.id);
     // The pinned network namespace is needed until the network is torn down; then the kernel frees it in the background.
     let unpinned = unpin(&sandbox.directory);
@@ -74,6 +79,19 @@ async fn remove_cgroups(inner: Arc<Inner>, sandbox: Arc<Sandbox>) -> Result<(), 
     let paths = cgroups(&inner, &sandbox);
     let work = move || paths.iter().map(|path| inner.hierarchies.destroy(path)).fold(Ok(()), Result::and);
     blocking(work).await?
+}
+
+/// What a killed shim's helper had in hand lives a moment longer, and may make the cgroup anew after its removal.
+async fn sweep(inner: Arc<Inner>, sandbox: Arc<Sandbox>) {
+    tokio::time::sleep(SWEEP_DELAY).await;
+    let path = sandbox.checkpoint.lock().config.cgroup_parent.clone();
+    if inner.cgroup_in_use(&path, &sandbox.id) {
+        return;
+    }
+    let outcome = blocking(move || inner.hierarchies.destroy(&path)).await;
+    if let Err(error) = outcome.and_then(|outcome| outcome) {
+        tracing::warn!(sandbox = %sandbox.id, error = &error as &dyn std::error::Error, "sweep after a killed shim");
+    }
 }
 
 fn cgroups(inner: &Inner, sandbox: &Sandbox) -> Vec<String> {
@@ -93,8 +111,8 @@ pub(super) async fn kill_containers(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) 
     }
 }
 
-/// Asks the shim to end with everything; kills it if it does not.
-async fn end_shim(sandbox: &Arc<Sandbox>) {
+/// Asks the shim to end with everything; kills it if it does not. Whether it did as asked.
+async fn end_shim(sandbox: &Arc<Sandbox>) -> bool {
     let client = sandbox.client.lock().clone();
     let shim = sandbox.checkpoint.lock().shim;
     let asked = match &client {
@@ -103,11 +121,12 @@ async fn end_shim(sandbox: &Arc<Sandbox>) {
     };
     // Only now: its news about ending containers were still wanted.
     *sandbox.client.lock() = None;
-    let Some(shim) = shim else { return };
+    let Some(shim) = shim else { return asked };
     if !asked {
         shim.kill();
     }
     wait_for_death(shim).await;
+    asked
 }
 
 async fn wait_for_death(process: Process) {
