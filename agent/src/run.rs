@@ -234,12 +234,8 @@ pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::C
     let lease = node::lease::run(client.clone(), name.clone(), config.lease_interval, node_view, shutdown.clone());
     tasks.spawn_late("write statuses", status_writer.run(late.clone()));
     tasks.spawn_late("write events", event_writer.run(late.clone()));
-    let stop = late;
     tasks.spawn_late("write checkpoints", async move {
-        tokio::select! {
-            () = checkpoint_writer => {}
-            () = stop.cancelled() => {}
-        }
+        let _ = late.run_until_cancelled(checkpoint_writer).await;
     });
     tasks.spawn("keep the Lease", lease);
     tasks.spawn("watch Services", Arc::clone(&services).run(client.clone(), shutdown.clone()));
