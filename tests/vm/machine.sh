@@ -3,11 +3,13 @@
 # VMs of a test: a namespace without an uplink, two subnets in it with a bridge each, VMs at their ports. The namespace
 # routes between the subnets, and knows nothing of pods. Sourced by run.sh.
 #
-# Wants: $out (what is kept), $work (what is not), $image (of image.sh), $netns (a name).
+# Wants: $out (what is kept), $work (what is not), $image (of image.sh), $netns (a name), $medium (what every VM finds
+# as its second disk: a tar archive, because reading a disk is quick under emulation and deciphering SSH is not).
 
 prefix=198.18
 # Emulation needs no hypervisor; VM_ACCEL=kvm where there is one.
 accel=${VM_ACCEL:-tcg}
+patience=${VM_PATIENCE:-4}
 declare -A vm_pid vm_address vm_memory
 
 within() { nsenter --net="/run/netns/$netns" "$@"; }
@@ -41,11 +43,12 @@ power_on() {
   local name=$1 number=${vm_address[$1]##*.} gateway=${vm_address[$1]%.*}.254 cpu=max
   if [[ $accel == kvm ]]; then cpu=host; fi
   # In place of a subshell: the PID that is ended later is the machine's own.
-  exec_within nice -n 5 qemu-system-x86_64 -accel "$accel" -cpu $cpu -smp "${VM_CPUS:-1}" -m "${vm_memory[$name]}" \
+  exec_within nice -n 10 qemu-system-x86_64 -accel "$accel" -cpu $cpu -smp "${VM_CPUS:-1}" -m "${vm_memory[$name]}" \
     -display none -monitor none -nodefaults -no-user-config \
     -kernel "$image/vmlinuz" -initrd "$image/initrd" \
-    -append "root=/dev/vda rw console=ttyS0 net.ifnames=0 quiet loglevel=4 systemd.journald.forward_to_console=1 systemd.journald.max_level_console=info systemd.hostname=$name coracle.address=${vm_address[$name]}/24 coracle.gateway=$gateway" \
+    -append "root=/dev/vda rw console=ttyS0 net.ifnames=0 quiet loglevel=4 mitigations=off audit=0 tsc=unstable systemd.journald.forward_to_console=1 systemd.journald.max_level_console=info systemd.hostname=$name coracle.address=${vm_address[$name]}/24 coracle.gateway=$gateway" \
     -drive "file=$work/$name.qcow2,if=virtio,cache=unsafe" \
+    -drive "file=$medium,if=virtio,format=raw,readonly=on" \
     -netdev "tap,id=net,ifname=tap-$name,script=no,downscript=no" \
     -device "virtio-net-pci,netdev=net,romfile=,mac=52:54:00:00:00:$(printf %02x "$number")" \
     -device virtio-rng-pci \
@@ -69,25 +72,22 @@ on() {
   local name=$1
   shift
   within ssh -q -i "$image/id" -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null \
-    -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=4 \
+    -o ConnectTimeout=20 -o ServerAliveInterval=15 -o ServerAliveCountMax=20 \
     -o ControlMaster=auto -o ControlPersist=300 -o "ControlPath=$work/ssh-%h" "root@${vm_address[$name]}" "$@" </dev/null
 }
 
-# give NAME TARGET_DIR FILE...: copies files and directories there.
-give() {
-  local name=$1 target=$2 file
-  shift 2
-  for file in "$@"; do
-    tar -C "$(dirname "$file")" -cf "$work/give.$name.tar" "$(basename "$file")"
-    within ssh -q -i "$image/id" -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null \
-      -o "ControlPath=$work/ssh-%h" "root@${vm_address[$name]}" "mkdir -p $target && tar -C $target -xf -" <"$work/give.$name.tar"
-    rm -f "$work/give.$name.tar"
-  done
+# make_medium FILE...: what all VMs get, by its name without directories.
+make_medium() {
+  local file
+  rm -f "$medium"
+  for file in "$@"; do tar -C "$(dirname "$file")" -rf "$medium" "$(basename "$file")"; done
 }
 
-# eventually SECONDS WHAT COMMAND...: until the command succeeds.
+# eventually SECONDS WHAT COMMAND...: until the command succeeds. The seconds are those of a machine with nothing else
+# to do; VM_PATIENCE times as many are waited.
 eventually() {
-  local limit=$1 what=$2 deadline=$((SECONDS + $1))
+  local limit=$(($1 * patience)) what=$2
+  local deadline=$((SECONDS + limit))
   shift 2
   until "$@" >"$work/eventually.log" 2>&1; do
     if ((SECONDS >= deadline)); then

@@ -2,20 +2,28 @@
 # `make test-vm`: examples/provision.sh on real kernels. A server VM and node VMs without a network but their own are
 # provisioned, run nginx, and suffer what machines suffer: restarts, SIGKILL, reboots, a power cut, an upgrade, the end.
 #
-#   tests/vm/run.sh DIST_DIR TOOLS_DIR IMAGES_DIR OUT_DIR
+#   tests/vm/run.sh RELEASE TOOLS_DIR IMAGES_DIR OUT_DIR
 #
-# VM_NODES (2), VM_ACCEL (tcg; kvm), VM_CPUS (1) and VM_LIMIT (1800 seconds for everything) change it; VM_SERVER_NODE=1
-# lets the server run pods too, so that VM_NODES=1 makes a cluster of two nodes. The last node is on a subnet of its own
-# (VM_FAR=0: on the others'). VM_ONLY="power_cut uninstall" leaves out all other steps that a cluster does not need. On
-# failure serial logs and journals stay in OUT_DIR/logs.
+# RELEASE is a directory with a release archive (make dist) or with the binaries of any build. What is printed stays in
+# OUT_DIR/transcript.txt, with the time of each step; after a failure serial logs and journals stay in OUT_DIR/logs.
+#
+#   VM_HALF=1       the first half only: up to services that are restarted and killed (what CI has time for)
+#   VM_ONLY=WORDS   only these steps (functions of steps.sh) and those that a cluster needs: VM_ONLY="power_cut uninstall"
+#   VM_NODES        number of nodes [2]; the last one is on a subnet of its own (VM_FAR=0: on the others')
+#   VM_SERVER_NODE=1   the server runs pods too: VM_NODES=1 is a cluster of two nodes then
+#   VM_ACCEL, VM_CPUS, VM_LIMIT, VM_PATIENCE   accelerator [tcg], CPUs of each VM [1], seconds for everything [5400],
+#                   factor of all other time limits [4]
+#   VM_KEEP=SECONDS keeps the VMs for a look after a failure
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 if [[ ! ${VM_BOUNDED:-} ]]; then
-  VM_BOUNDED=1 exec timeout --kill-after=20 "${VM_LIMIT:-1800}" "$0" "$@"
+  mkdir -p "$4"
+  VM_BOUNDED=1 timeout --kill-after=20 "${VM_LIMIT:-5400}" "$0" "$@" 2>&1 | tee "$4/transcript.txt"
+  exit
 fi
-dist=$(cd "$1" && pwd) tools=$(cd "$2" && pwd) images=$(cd "$3" && pwd)
+release=$(cd "$1" && pwd) tools=$(cd "$2" && pwd) images=$(cd "$3" && pwd)
 image=$4/image out=$4/logs
 nodes=${VM_NODES:-2}
 netns=coracle-vm-$$
@@ -24,13 +32,30 @@ image=$(cd "$image" && pwd)
 rm -rf "$out" && mkdir -p "$out"
 out=$(cd "$out" && pwd)
 work=$(mktemp -d "${TMPDIR:-/tmp}/coracle-vm.XXXXXX")
-archive=$(find "$dist" -name 'coracle-*.tar.xz' -printf '%T@ %p\n' | sort -n | tail -n 1 | cut -d' ' -f2-)
+medium=$work/medium.tar
 export KUBECONFIG=$work/kubeconfig
 
 # shellcheck source=tests/vm/machine.sh
 source "$here/machine.sh"
 # shellcheck source=tests/vm/steps.sh
 source "$here/steps.sh"
+
+# What is provisioned from: $from, by the name that it has on the medium.
+find_release() {
+  local archive name
+  archive=$(find "$release" -maxdepth 1 -name 'coracle-*.tar.xz' -printf '%T@ %p\n' | sort -n | tail -n 1 | cut -d' ' -f2-)
+  if [[ $archive ]]; then
+    from=$archive
+    return 0
+  fi
+  # Symbols are of no use there, and most of what a build for debugging has.
+  from=$work/build
+  mkdir "$from"
+  for name in coracle coracle-cni coracle-shim coracle-oci; do
+    [[ -x $release/$name ]] || { echo "tests/vm: neither a release archive nor $name in $release" >&2; return 1; }
+    strip --strip-unneeded -o "$from/$name" "$release/$name"
+  done
+}
 
 install_missing() {
   local package missing=()
@@ -39,7 +64,7 @@ install_missing() {
   done
   ((${#missing[@]})) || return 0
   echo "installing Debian packages: ${missing[*]}"
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" >"$out/apt.log" 2>&1 ||
+  { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"; } >"$out/apt.log" 2>&1 ||
     { tail -n 20 "$out/apt.log" >&2; return 1; }
 }
 
@@ -76,7 +101,7 @@ finish() {
   wait 2>/dev/null
   remove_network
   rm -rf "$work"
-  if ((${#table[@]})); then printf '\n' && printf '%s\n' "${table[@]}"; fi
+  if ((${#table[@]})); then printf '\n' && printf '%s\n' "${table[@]}" "$(printf '%-64s %7d s' together $((SECONDS - begin_all)))"; fi
   if ((!status)); then
     rm -rf "$out"
     echo "${#table[@]} passed, 0 failed"
@@ -87,10 +112,12 @@ finish() {
 }
 
 [[ $(id -u) == 0 ]] || { echo "tests/vm: only root may make namespaces and taps" >&2; exit 1; }
-[[ $archive ]] || { echo "tests/vm: no release archive in $dist: make dist" >&2; exit 1; }
 trap finish EXIT
 trap 'exit 130' INT TERM
 install_missing
 "$here/image.sh" "$image"
+find_release
+make_medium "$root/examples/provision.sh" "$root/examples/systemd" "$images/nginx.tar" "$images/busybox.tar" "$from"
 make_network
+begin_all=$SECONDS
 run_steps
