@@ -74,7 +74,8 @@ start_cluster() {
   mkdir -p "$data" "$run"
   local node=()
   if [[ $namespace ]]; then node=(--bind "$address:6443" --node-ip "$address"); fi
-  launch "$bin/coracle" up --data-dir "$data" --run-dir "$run" --cgroup-root "$cgroup" "${node[@]}" \
+  # A demo on a machine whose disk is nearly full is still to run.
+  launch "$bin/coracle" up --data-dir "$data" --run-dir "$run" --cgroup-root "$cgroup" --eviction-hard '' "${node[@]}" \
     >"$log" 2>&1 </dev/null &
   echo $! >"$pid_file"
   local deadline=$((SECONDS + 30))

@@ -149,6 +149,15 @@ pub(crate) struct NodeArgs {
     #[arg(long, default_value_t = 110, value_name = "N")]
     pub(crate) max_pods: u32,
 
+    /// How little of the machine may be left before it takes no more pods, such as
+    /// memory.available<100Mi,nodefs.available<10%; empty for never.
+    #[arg(long, default_value = coracle_agent::eviction::DEFAULT_HARD, value_name = "THRESHOLDS")]
+    pub(crate) eviction_hard: coracle_agent::eviction::Thresholds,
+
+    /// Seconds that pressure lasts at least.
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    pub(crate) eviction_pressure_transition_period: u64,
+
     /// Directory of CNI configurations to use instead of Coracle's own network.
     #[arg(long, value_name = "DIR")]
     pub(crate) cni_conf_dir: Option<PathBuf>,

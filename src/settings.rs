@@ -49,6 +49,9 @@ pub(crate) fn agent_config(data: &DataDir, cluster: &ClusterArgs, args: &NodeArg
         None => machine_address().context("choose --node-ip")?,
     };
     let mut config = AgentConfig::new(node_name, node_ip);
+    config.node_ip_detected = args.node_ip.is_none();
+    config.eviction_hard = args.eviction_hard.clone();
+    config.eviction_transition = Duration::from_secs(args.eviction_pressure_transition_period);
     config.data_dir = std::path::absolute(&data.data_dir).context("--data-dir")?;
     config.run_dir = std::path::absolute(&args.run_dir).context("--run-dir")?;
     config.cgroup_root.clone_from(&args.cgroup_root);

@@ -11,6 +11,8 @@ use std::{
 
 use ipnet::IpNet;
 
+use crate::eviction::Thresholds;
+
 /// The port kubelets listen on.
 pub const DEFAULT_NODE_PORT: u16 = 10250;
 /// As many pods as upstream admits to a node by default.
@@ -39,6 +41,9 @@ pub struct AgentConfig {
     pub node_name: String,
     /// `InternalIP` of the Node.
     pub node_ip: IpAddr,
+    /// Nobody has chosen `node_ip`, it is what the machine has: when DHCP gives it another, the agent ends to be started
+    /// again with that.
+    pub node_ip_detected: bool,
     /// What survives a reboot, such as `/var/lib/coracle`. The agent's part is `agent/` below it.
     pub data_dir: PathBuf,
     /// What does not: sockets, namespace pins, sandboxes; such as `/run/coracle`.
@@ -68,6 +73,10 @@ pub struct AgentConfig {
     pub client_ca: Option<PathBuf>,
     /// Most pods on this node.
     pub max_pods: u32,
+    /// How little of memory, disks and process IDs is pressure.
+    pub eviction_hard: Thresholds,
+    /// Pressure lasts at least this long.
+    pub eviction_transition: Duration,
     /// Where the agent's HTTPS API listens.
     pub listen: SocketAddr,
     /// More labels of the Node.
@@ -98,6 +107,7 @@ impl AgentConfig {
         Self {
             node_name: node_name.into(),
             node_ip,
+            node_ip_detected: false,
             data_dir: PathBuf::from("/var/lib/coracle"),
             run_dir: PathBuf::from("/run/coracle"),
             cgroup_root: "/".to_owned(),
@@ -112,6 +122,8 @@ impl AgentConfig {
             bridge: "coracle0".to_owned(),
             client_ca: None,
             max_pods: DEFAULT_MAX_PODS,
+            eviction_hard: Thresholds::default(),
+            eviction_transition: Duration::from_secs(300),
             listen: SocketAddr::new(node_ip, DEFAULT_NODE_PORT),
             labels: BTreeMap::new(),
             stop_timeout: Duration::from_secs(10),

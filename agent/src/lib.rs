@@ -17,6 +17,7 @@
 //! | `stages` | where the time of a pod's start goes |
 //! | `status_manager`, `events` | the only writers of pod statuses and events |
 //! | `server`, `logs` | the HTTPS API on port 10250, container logs |
+//! | [`eviction`], `psi` | what the machine is short of |
 //! | `gc` | images and files that nobody needs |
 //! | [`runtime`] | runs sandboxes and containers through one shim a pod |
 //! | [`image`] | pulls, imports and keeps images |
@@ -28,6 +29,7 @@ pub mod config;
 mod container_config;
 mod context;
 mod events;
+pub mod eviction;
 mod gc;
 pub mod image;
 mod join;
@@ -46,6 +48,7 @@ mod pod_status;
 mod pod_workers;
 mod prober;
 pub mod proxy;
+mod psi;
 mod quantity;
 mod reset;
 mod run;

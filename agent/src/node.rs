@@ -3,7 +3,10 @@
 //! One task watches the own Node object: it hands the podCIDR to the network, registers anew if the object vanishes, and
 //! writes the status when it changes or is due. The Lease, the heartbeat proper, is a task of its own ([`lease`]).
 
+pub(crate) mod address;
+pub(crate) mod clock;
 pub(crate) mod facts;
+pub(crate) mod health;
 pub(crate) mod lease;
 pub(crate) mod status;
 
@@ -28,7 +31,9 @@ use crate::{
     runtime::ImageService,
 };
 
+use clock::ClockView;
 use facts::Facts;
+use health::{Examiner, Health};
 
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 /// How often a network that is not ready is asked again.
@@ -36,6 +41,8 @@ const NOT_READY_PAUSE: Duration = Duration::from_millis(100);
 /// How often everything else is looked at.
 const CHECK: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(1);
+/// For events to be written.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// The Node object as last seen, for whoever needs it (`None` before registration).
 pub(crate) type NodeView = Arc<Mutex<Option<Arc<Node>>>>;
@@ -51,6 +58,7 @@ pub(crate) struct NodeManager {
     pub(crate) cni: Option<CniNetwork>,
     pub(crate) events: EventRecorder,
     pub(crate) view: NodeView,
+    pub(crate) clock: ClockView,
 }
 
 impl NodeManager {
@@ -71,6 +79,8 @@ impl NodeManager {
         let stream = watcher(self.api(), config).default_backoff();
         let mut stream = std::pin::pin!(stream);
         let mut written = Written::default();
+        let mut examiner = Examiner::new(&self.config, Arc::clone(&self.clock));
+        let mut health = Health::default();
         let mut cidr: Option<IpNet> = None;
         let mut next = Instant::now();
         let mut seen = false;
@@ -99,7 +109,12 @@ impl NodeManager {
                     None => return,
                 },
                 () = tokio::time::sleep_until(next) => {
-                    self.report(&mut written).await;
+                    let found = examiner.look().await;
+                    if self.has_moved(&health, &found).await {
+                        return;
+                    }
+                    self.report(&mut written, &health, &found).await;
+                    health = found;
                     let pause = if written.at.is_none() { RETRY } else if written.ready { CHECK } else { NOT_READY_PAUSE };
                     next = Instant::now() + pause;
                 }
@@ -107,12 +122,32 @@ impl NodeManager {
         }
     }
 
+    /// Whether the machine has got another address for good. Everything of the node is bound to the old one, so the agent
+    /// ends for the service manager to start it with the new one; pods do not notice. An address that was chosen by flag
+    /// is only reported: it may come back.
+    async fn has_moved(&self, last: &Health, now: &Health) -> bool {
+        let (Some(before), Some(loss)) = (last.address_loss, now.address_loss) else { return false };
+        let Some(instead) = loss.instead.filter(|_| self.config.node_ip_detected && before == loss) else {
+            return false;
+        };
+        tracing::error!(old = %self.config.node_ip, new = %instead, "this machine's address has changed: start again with the new one");
+        tokio::time::sleep(LAST_WORDS).await;
+        true
+    }
+
     fn api(&self) -> Api<Node> {
         Api::all(self.client.clone())
     }
 
     async fn register(&self) -> Result<(), kube::Error> {
-        let status = status::build(&self.config, &self.facts, &self.image_list().await, &self.network.ready(), None);
+        let status = status::build(
+            &self.config,
+            &self.facts,
+            &self.image_list().await,
+            &self.network.ready(),
+            &Health::default(),
+            None,
+        );
         let node = Node {
             metadata: ObjectMeta {
                 name: Some(self.config.node_name.clone()),
@@ -161,12 +196,16 @@ impl NodeManager {
     }
 
     /// Writes the status if it differs from what the API has, or if it is due.
-    async fn report(&self, written: &mut Written) {
+    async fn report(&self, written: &mut Written, last: &Health, health: &Health) {
         let known = self.view.lock().clone();
         let Some(known) = known else { return };
         let ready = self.network.ready();
+        for (severity, reason, message) in health::events(&self.config.node_name, last, health) {
+            tracing::info!(reason, message, "the machine's state has changed");
+            self.events.node(&known, severity, reason, message);
+        }
         let before = known.status.clone().unwrap_or_default();
-        let wanted = status::build(&self.config, &self.facts, &self.image_list().await, &ready, Some(&before));
+        let wanted = status::build(&self.config, &self.facts, &self.image_list().await, &ready, health, Some(&before));
         let due = written.at.is_none_or(|at| at.elapsed() >= self.config.status_interval);
         let changed = written.status.as_ref().is_none_or(|last| status::differs(last, &wanted));
         // The control plane says Unknown of nodes it has not heard of: that must be corrected at once.

@@ -213,7 +213,7 @@ pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::C
         volumes,
         allocatable,
     });
-    let node_view = NodeView::default();
+    let (node_view, clock) = (NodeView::default(), node::clock::ClockView::default());
     let manager = NodeManager {
         config: config.clone(),
         client: client.clone(),
@@ -223,6 +223,7 @@ pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::C
         cni: parts.cni,
         events,
         view: Arc::clone(&node_view),
+        clock: Arc::clone(&clock),
     };
     let (checkpoints, checkpoint_writer) = Checkpoints::new(pods_dir.clone());
     let (source, pods) = mpsc::channel(SOURCE_QUEUE);
@@ -238,6 +239,7 @@ pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::C
         let _ = late.run_until_cancelled(checkpoint_writer).await;
     });
     tasks.spawn("keep the Lease", lease);
+    tasks.spawn("compare the clock", node::clock::run(client.clone(), clock, shutdown.clone()));
     tasks.spawn("watch Services", Arc::clone(&services).run(client.clone(), shutdown.clone()));
     tasks.spawn("watch pods", pod_source::apiserver::run(client.clone(), name, source, shutdown.clone()));
     tasks.spawn("keep the Node", manager.run(shutdown.clone()));

@@ -223,5 +223,7 @@ fn node_args(site: &Site, name: &str, address: &str) -> Vec<String> {
     for (flag, value) in [("--node-name", name), ("--node-ip", address), ("--cgroup-root", &site.cgroup(name))] {
         args.extend([flag.to_owned(), value.to_owned()]);
     }
+    // How full this machine's disk is must not matter.
+    args.extend(["--eviction-hard".to_owned(), String::new()]);
     args
 }

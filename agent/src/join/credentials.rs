@@ -5,6 +5,7 @@
 use std::{
     fs, io,
     io::Write,
+    net::IpAddr,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::Path,
     sync::Arc,
@@ -21,7 +22,7 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use tokio_util::sync::CancellationToken;
-use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use super::{JoinError, csr};
 
@@ -35,6 +36,7 @@ const RENEW_AT: f64 = 0.75;
 pub(crate) struct Stored {
     key: Arc<CertifiedKey>,
     common_name: Option<String>,
+    addresses: Vec<IpAddr>,
     not_before: SystemTime,
     not_after: SystemTime,
 }
@@ -52,6 +54,11 @@ impl Stored {
     /// Not expired, with a minute to spare.
     pub(crate) fn is_valid(&self) -> bool {
         SystemTime::now() + Duration::from_secs(60) < self.not_after
+    }
+
+    /// It is for the addresses that are wanted now; the machine may have got others.
+    fn names(&self, wanted: &csr::Wanted) -> bool {
+        wanted.addresses().iter().all(|address| self.addresses.contains(address))
     }
 
     fn renew_in(&self) -> Duration {
@@ -107,14 +114,14 @@ impl Purpose {
     }
 
     /// The identity of the node's own HTTPS API.
-    pub(crate) fn serving(node_name: &str, address: std::net::IpAddr) -> Self {
+    pub(crate) fn serving(node_name: &str, address: IpAddr) -> Self {
         Self { name: "serving", wanted: csr::Wanted::serving(node_name, address) }
     }
 
     /// The stored certificate if it is still good, or a new one; tries until it has one.
     pub(crate) async fn obtain(&self, client: &kube::Client, pki: &Path) -> Result<Arc<Identity>, JoinError> {
         make_private_dir(pki)?;
-        if let Some(stored) = load(pki, self.name)?.filter(Stored::is_valid) {
+        if let Some(stored) = load(pki, self.name)?.filter(|stored| stored.is_valid() && stored.names(&self.wanted)) {
             return Ok(Arc::new(Identity::new(stored)));
         }
         let mut pause = RETRY_MIN;
@@ -232,6 +239,7 @@ fn parse(certificate: &[u8], key: &[u8]) -> Result<Stored, String> {
     let leaf = chain.first().ok_or("no certificate in it")?;
     let (_, x509) = X509Certificate::from_der(leaf).map_err(|e| e.to_string())?;
     let common_name = x509.subject().iter_common_name().next().and_then(|name| name.as_str().ok()).map(str::to_owned);
+    let addresses = addresses_in(&x509);
     let time = |seconds: i64| SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
     let (not_before, not_after) =
         (time(x509.validity().not_before.timestamp()), time(x509.validity().not_after.timestamp()));
@@ -239,7 +247,22 @@ fn parse(certificate: &[u8], key: &[u8]) -> Result<Stored, String> {
     let signing = rustls::crypto::ring::sign::any_supported_type(&key).map_err(|e| e.to_string())?;
     let certified = CertifiedKey::new(chain, signing);
     certified.keys_match().map_err(|_| "certificate and key do not belong together".to_owned())?;
-    Ok(Stored { key: Arc::new(certified), common_name, not_before, not_after })
+    Ok(Stored { key: Arc::new(certified), common_name, addresses, not_before, not_after })
+}
+
+/// The addresses among the subject's alternative names.
+fn addresses_in(certificate: &X509Certificate<'_>) -> Vec<IpAddr> {
+    let names = certificate.subject_alternative_name().ok().flatten();
+    let names = names.map(|extension| extension.value.general_names.as_slice()).unwrap_or_default();
+    let address = |name: &GeneralName<'_>| match name {
+        GeneralName::IPAddress(bytes) => match bytes.len() {
+            4 => <[u8; 4]>::try_from(*bytes).ok().map(IpAddr::from),
+            16 => <[u8; 16]>::try_from(*bytes).ok().map(IpAddr::from),
+            _ => None,
+        },
+        _ => None,
+    };
+    names.iter().filter_map(address).collect()
 }
 
 #[cfg(test)]
@@ -247,8 +270,12 @@ mod tests {
     use super::*;
 
     fn pair(cn: &str) -> csr::Pair {
+        pair_of(cn, Vec::new())
+    }
+
+    fn pair_of(cn: &str, names: Vec<String>) -> csr::Pair {
         let key = rcgen::KeyPair::generate().expect("key");
-        let mut params = rcgen::CertificateParams::new(Vec::new()).expect("params");
+        let mut params = rcgen::CertificateParams::new(names).expect("params");
         params.distinguished_name.push(rcgen::DnType::CommonName, cn);
         let certificate = params.self_signed(&key).expect("certificate").pem();
         csr::Pair { certificate, key: key.serialize_pem() }
@@ -263,6 +290,15 @@ mod tests {
         let stored = load(dir.path(), "client").expect("load").expect("there");
         assert_eq!(stored.common_name(), Some("system:node:n1"));
         assert!(stored.is_valid());
+    }
+
+    #[test]
+    fn certificate_of_another_address_is_not_good_enough() {
+        let address = |text: &str| text.parse::<IpAddr>().expect("address");
+        let stored = Stored::from_pair(pair_of("n1", vec!["192.0.2.1".to_owned()])).expect("pair");
+        assert!(stored.names(&csr::Wanted::serving("n1", address("192.0.2.1"))));
+        assert!(!stored.names(&csr::Wanted::serving("n1", address("192.0.2.2"))));
+        assert!(stored.names(&csr::Wanted::client("n1")));
     }
 
     #[test]

@@ -55,6 +55,11 @@ impl Wanted {
             addresses: vec![address],
         }
     }
+
+    /// The addresses that the certificate must name.
+    pub(crate) fn addresses(&self) -> &[IpAddr] {
+        &self.addresses
+    }
 }
 
 /// Why there is no certificate.

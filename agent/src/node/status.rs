@@ -8,7 +8,10 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 
-use super::facts::{Facts, architecture};
+use super::{
+    facts::{Facts, architecture},
+    health::{Health, Told},
+};
 use crate::{config::AgentConfig, network::NetworkError, runtime::Image};
 
 /// As many images as upstream lists.
@@ -36,6 +39,7 @@ pub(crate) fn build(
     facts: &Facts,
     images: &[Image],
     network: &Result<(), NetworkError>,
+    health: &Health,
     before: Option<&NodeStatus>,
 ) -> NodeStatus {
     let address = |type_: &str, address: String| NodeAddress { type_: type_.to_owned(), address };
@@ -51,7 +55,7 @@ pub(crate) fn build(
             address("InternalIP", config.node_ip.to_string()),
             address("Hostname", config.node_name.clone()),
         ]),
-        conditions: Some(conditions(network, before)),
+        conditions: Some(conditions(network, health, before)),
         daemon_endpoints: Some(NodeDaemonEndpoints {
             kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(config.listen.port()) }),
         }),
@@ -109,7 +113,7 @@ fn resources(config: &AgentConfig, facts: &Facts, memory: i64, ephemeral: i64) -
     map
 }
 
-fn conditions(network: &Result<(), NetworkError>, before: Option<&NodeStatus>) -> Vec<NodeCondition> {
+fn conditions(network: &Result<(), NetworkError>, health: &Health, before: Option<&NodeStatus>) -> Vec<NodeCondition> {
     let (ready, reason, message) = match network {
         Ok(()) => ("True", "KubeletReady", "kubelet is posting ready status".to_owned()),
         Err(error) => (
@@ -120,29 +124,25 @@ fn conditions(network: &Result<(), NetworkError>, before: Option<&NodeStatus>) -
             ),
         ),
     };
-    let text = |text: &str| text.to_owned();
-    let all = [
-        ("MemoryPressure", "False", "KubeletHasSufficientMemory", text("kubelet has sufficient memory available")),
-        ("DiskPressure", "False", "KubeletHasNoDiskPressure", text("kubelet has no disk pressure")),
-        ("PIDPressure", "False", "KubeletHasSufficientPID", text("kubelet has sufficient PID available")),
-        ("Ready", ready, reason, message),
-    ];
+    let told = |(kind, is, reason, message): Told| (kind, if is { "True" } else { "False" }, reason, message);
+    let all = health.pressure_conditions().into_iter().map(told);
+    let all = all.chain([("Ready", ready, reason, message)]);
+    let all = all.chain(health.more_conditions(before).into_iter().map(told));
     let now = Time(Timestamp::from_second(Timestamp::now().as_second()).unwrap_or(Timestamp::UNIX_EPOCH));
-    all.into_iter()
-        .map(|(kind, status, reason, message)| {
-            let known = before.and_then(|before| before.conditions.as_ref()).into_iter().flatten();
-            let since =
-                known.filter(|c| c.type_ == kind && c.status == status).find_map(|c| c.last_transition_time.clone());
-            NodeCondition {
-                type_: kind.to_owned(),
-                status: status.to_owned(),
-                reason: Some(reason.to_owned()),
-                message: Some(message),
-                last_heartbeat_time: Some(now.clone()),
-                last_transition_time: since.or_else(|| Some(now.clone())),
-            }
-        })
-        .collect()
+    all.map(|(kind, status, reason, message)| {
+        let known = before.and_then(|before| before.conditions.as_ref()).into_iter().flatten();
+        let since =
+            known.filter(|c| c.type_ == kind && c.status == status).find_map(|c| c.last_transition_time.clone());
+        NodeCondition {
+            type_: kind.to_owned(),
+            status: status.to_owned(),
+            reason: Some(reason.to_owned()),
+            message: Some(message),
+            last_heartbeat_time: Some(now.clone()),
+            last_transition_time: since.or_else(|| Some(now.clone())),
+        }
+    })
+    .collect()
 }
 
 /// The largest images, with all their names.
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn capacity_is_reported_in_upstreams_units() {
-        let status = build(&config(), &facts(), &[], &Ok(()), None);
+        let status = build(&config(), &facts(), &[], &Ok(()), &Health::default(), None);
         let capacity = status.capacity.expect("capacity");
         let got: Vec<(&str, &str)> =
             capacity.iter().map(|(name, quantity)| (name.as_str(), quantity.0.as_str())).collect();
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn missing_network_makes_the_node_not_ready() {
         let why = Err(NetworkError::NotReady { why: "no podCIDR".to_owned() });
-        let status = build(&config(), &facts(), &[], &why, None);
+        let status = build(&config(), &facts(), &[], &why, &Health::default(), None);
         let conditions = status.conditions.expect("conditions");
         let ready = conditions.iter().find(|c| c.type_ == "Ready").expect("Ready");
         assert_eq!((ready.status.as_str(), ready.reason.as_deref()), ("False", Some("KubeletNotReady")));
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn heartbeats_alone_are_no_difference() {
-        let one = build(&config(), &facts(), &[], &Ok(()), None);
+        let one = build(&config(), &facts(), &[], &Ok(()), &Health::default(), None);
         let mut other = one.clone();
         for condition in other.conditions.iter_mut().flatten() {
             condition.last_heartbeat_time = Some(Time(Timestamp::UNIX_EPOCH));

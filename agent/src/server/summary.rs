@@ -7,7 +7,11 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use super::{ServerContext, usage::Usage};
-use crate::{node::facts::Facts, pod::api_time};
+use crate::{
+    node::facts::Facts,
+    pod::api_time,
+    psi::{self, Psi, Resource, Stall},
+};
 
 /// The machine, as far as anybody asks for it.
 pub(super) fn spec(server: &ServerContext) -> Value {
@@ -24,7 +28,24 @@ pub(super) fn spec(server: &ServerContext) -> Value {
 /// CPU and memory of the node and of every container.
 pub(super) async fn stats(server: &ServerContext) -> Value {
     let usage = server.usage.usage(server).await;
-    summary(&server.ctx.config.node_name, &usage)
+    let mut summary = summary(&server.ctx.config.node_name, &usage);
+    let time = json!(api_time(usage.look.time));
+    for (resource, part) in [(Resource::Cpu, "cpu"), (Resource::Memory, "memory"), (Resource::Io, "io")] {
+        if let Some(psi) = psi::of_machine(resource) {
+            summary["node"][part]["psi"] = pressure(&psi);
+            summary["node"][part]["time"] = time.clone();
+        }
+    }
+    summary
+}
+
+/// As `PSIStats`: per cent, and nanoseconds altogether.
+fn pressure(psi: &Psi) -> Value {
+    let data = |stall: &Stall| {
+        let total = stall.total_micros.saturating_mul(1000);
+        json!({"total": total, "avg10": stall.avg10, "avg60": stall.avg60, "avg300": stall.avg300})
+    };
+    json!({"full": data(&psi.full), "some": data(&psi.some)})
 }
 
 fn summary(node_name: &str, usage: &Usage) -> Value {
