@@ -1,0 +1,365 @@
+//! Runs the pods of Jobs until so many have succeeded, or too many failed.
+//!
+//! Watches Jobs and Pods, creates and deletes Pods, counts each ended Pod exactly once, deletes finished Jobs whose
+//! time is over. Not here: `podFailurePolicy`, `successPolicy` and limits per index; schedules are CronJob's.
+//!
+//! Source: `pkg/controller/job/job_controller.go`, `pkg/controller/ttlafterfinished` at v1.37.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use futures::future::join_all;
+use k8s_openapi::api::batch::v1::{Job, JobStatus};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::SelectorExt;
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::cache::{Cache, Change, Key};
+use crate::context::{Context, is_namespace_terminating, is_not_found, message_of};
+use crate::controller::{self, CallContext, Outcome, ReconcileError, or_event};
+use crate::event_recorder::{EventRecorder, EventType};
+use crate::expectations::Expectations;
+use crate::informer::Informer;
+use crate::owner::{adopt_patch, claim, controller_of, controller_reference, release_patch, selector_of};
+use crate::pod_state;
+use crate::work_queue::WorkQueue;
+
+mod indexes;
+mod plan;
+mod template;
+#[cfg(test)]
+mod tests;
+
+use plan::{FINALIZER, Observed, Plan};
+
+/// Jobs worked on at once.
+const WORKERS: usize = 4;
+const COMPONENT: &str = "job-controller";
+
+/// The controller; all its state is in caches, its queue, its expectations and `released`.
+pub(crate) struct JobController {
+    client: Client,
+    recorder: EventRecorder,
+    jobs: Arc<Cache<Job>>,
+    pods: Arc<Cache<Pod>>,
+    queue: Arc<WorkQueue<Key>>,
+    expectations: Arc<Expectations>,
+    /// Uids of pods whose finalizer was taken, until the watch shows it: counting them again would be wrong.
+    released: Mutex<HashMap<Key, HashSet<String>>>,
+}
+
+impl JobController {
+    /// Registers with the informers; nothing happens before [`JobController::run`].
+    pub(crate) fn new(context: &Context, jobs: &mut Informer<Job>, pods: &mut Informer<Pod>) -> Arc<Self> {
+        let this = Arc::new(Self {
+            client: context.client.clone(),
+            recorder: context.recorder.clone(),
+            jobs: jobs.cache(),
+            pods: pods.cache(),
+            queue: context.queue("job"),
+            expectations: Arc::default(),
+            released: Mutex::default(),
+        });
+        let controller = this.clone();
+        jobs.on_change(move |change| controller.job_changed(change));
+        let controller = this.clone();
+        pods.on_change(move |change| controller.pod_changed(change));
+        this
+    }
+
+    /// Reconciles until `shutdown`.
+    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
+        let queue = self.queue.clone();
+        controller::run("job", queue, WORKERS, shutdown, move |key| {
+            let this = self.clone();
+            async move { this.reconcile(key).await }
+        })
+        .await;
+    }
+
+    fn job_changed(&self, change: &Change<'_, Job>) {
+        let key = Key::of(change.latest().as_ref());
+        if matches!(change, Change::Deleted(_)) {
+            self.expectations.forget(&key);
+        }
+        self.queue.add(key);
+    }
+
+    fn pod_changed(&self, change: &Change<'_, Pod>) {
+        let pod = change.latest();
+        let Some(owner) = owner_key(pod) else {
+            return self.wake_possible_owners(pod);
+        };
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let gone = matches!(change, Change::Deleted(_));
+        if matches!(change, Change::Added(_)) {
+            self.expectations.creation_observed(&owner);
+        }
+        if gone || pod_state::is_terminating(pod) {
+            self.expectations.deletion_observed(&owner, uid);
+        }
+        if gone || !plan::has_finalizer(pod) {
+            let mut released = self.released.lock();
+            if let Some(uids) = released.get_mut(&owner) {
+                uids.remove(uid);
+                if uids.is_empty() {
+                    released.remove(&owner);
+                }
+            }
+        }
+        self.queue.add(owner);
+    }
+
+    /// An orphan may be adopted by any Job that selects it; one that nobody counts any more is let go.
+    fn wake_possible_owners(&self, pod: &Pod) {
+        let Some(labels) = pod.metadata.labels.as_ref().filter(|_| controller_of(&pod.metadata).is_none()) else {
+            return;
+        };
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        for job in self.jobs.in_namespace(namespace, |job| selects(job, labels)) {
+            self.queue.add(Key::of(job.as_ref()));
+        }
+    }
+
+    async fn reconcile(&self, key: Key) -> Outcome {
+        let job = self.jobs.get(&key);
+        self.let_orphans_go(&key, job.as_deref()).await?;
+        let Some(job) = job else {
+            self.expectations.forget(&key);
+            return Ok(None);
+        };
+        if job.spec.as_ref().and_then(|spec| spec.managed_by.as_deref()).is_some_and(|by| by != MANAGER) {
+            return Ok(None);
+        }
+        if plan::finished(&job).is_some() {
+            return self.expire(&job).await;
+        }
+        // Asked before the pods are read: what is seen later than this is in the list or comes with a new event.
+        let settled = self.expectations.satisfied(&key);
+        let released = self.released.lock().get(&key).cloned().unwrap_or_default();
+        let pods = self.claim_pods(&job).await?;
+        let seen = Observed { pods: &pods, released: &released, settled, now: Timestamp::now() };
+        let mut plan = plan::plan(&job, &seen);
+        let failed = self.scale(&key, &job, &mut plan).await;
+        self.write_status(&job, &plan).await?;
+        self.release(&key, &plan.release).await?;
+        match failed {
+            Some(message) => Err(ReconcileError::NotYet(message)),
+            None => Ok(plan.again),
+        }
+    }
+
+    /// The pods that belong to `job`, after adopting and releasing.
+    async fn claim_pods(&self, job: &Job) -> Result<Vec<Arc<Pod>>, ReconcileError> {
+        let Some(selector) = job.spec.as_ref().and_then(|spec| selector_of(spec.selector.as_ref()?)) else {
+            return Ok(Vec::new());
+        };
+        let uid = job.metadata.uid.as_deref().unwrap_or_default();
+        let namespace = job.metadata.namespace.as_deref().unwrap_or_default();
+        let candidates =
+            self.pods.in_namespace(namespace, |pod| controller_of(&pod.metadata).is_none_or(|owner| owner.uid == uid));
+        let claimed = claim(&job.metadata, &selector, candidates);
+        let mut mine = claimed.owned;
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let reference = controller_reference(job);
+        for pod in claimed.adopt {
+            let mut patch = adopt_patch(&pod.metadata, &reference);
+            let mut finalizers = pod.metadata.finalizers.clone().unwrap_or_default();
+            finalizers.push(FINALIZER.to_owned());
+            finalizers.dedup();
+            patch["metadata"]["finalizers"] = json!(finalizers);
+            let adopted = api.patch(name_of(&pod), &PatchParams::default(), &Patch::Merge(patch)).await;
+            if let Some(pod) = ignore_missing(adopted).during("adopt pod")? {
+                mine.push(Arc::new(pod));
+            }
+        }
+        for pod in claimed.release {
+            let patch = Patch::Merge(release_patch(&pod.metadata, uid));
+            ignore_missing(api.patch(name_of(&pod), &PatchParams::default(), &patch).await).during("release pod")?;
+        }
+        Ok(mine)
+    }
+
+    /// Creates and deletes; what failed, in words. `plan.status.active` tells the outcome.
+    async fn scale(&self, key: &Key, job: &Job, plan: &mut Plan) -> Option<String> {
+        if plan.create.is_empty() && plan.delete.is_empty() {
+            return None;
+        }
+        let going = plan.delete.iter().map(|pod| pod.metadata.uid.clone().unwrap_or_default()).collect();
+        self.expectations.expect(key, plan.create.len(), going);
+        let deleted = join_all(plan.delete.iter().map(|pod| self.delete_pod(key, job, pod))).await;
+        // One first: a create that always fails fails once.
+        let mut created = Vec::new();
+        let (mut rest, mut batch) = (plan.create.as_slice(), 1);
+        while !rest.is_empty() && created.iter().all(Result::is_ok) {
+            let (now, later) = rest.split_at(batch.min(rest.len()));
+            created.extend(join_all(now.iter().map(|index| self.create_pod(key, job, *index))).await);
+            (rest, batch) = (later, batch * 2);
+        }
+        for _ in rest {
+            self.expectations.creation_observed(key);
+        }
+        let done = |results: &[Result<(), String>]| results.iter().filter(|result| result.is_ok()).count();
+        let before = usize::try_from(plan.status.active.unwrap_or(0)).unwrap_or(0);
+        let active = (before + done(&created)).saturating_sub(done(&deleted));
+        plan.status.active = (active > 0).then(|| i32::try_from(active).unwrap_or(i32::MAX));
+        let going = i32::try_from(done(&deleted)).unwrap_or(i32::MAX);
+        plan.status.terminating = Some(plan.status.terminating.unwrap_or(0).saturating_add(going));
+        created.into_iter().chain(deleted).find_map(Result::err)
+    }
+
+    async fn create_pod(&self, key: &Key, job: &Job, index: Option<u32>) -> Result<(), String> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+        match api.create(&PostParams::default(), &template::pod(job, index)).await {
+            Ok(created) => {
+                let message = format!("Created pod: {}", name_of(&created));
+                self.recorder.record(COMPONENT, job, EventType::Normal, "SuccessfulCreate", message);
+                Ok(())
+            }
+            Err(error) => {
+                self.expectations.creation_observed(key);
+                if !is_namespace_terminating(&error) {
+                    let message = format!("Error creating: {}", message_of(&error));
+                    self.recorder.record(COMPONENT, job, EventType::Warning, "FailedCreate", message);
+                }
+                Err(message_of(&error))
+            }
+        }
+    }
+
+    async fn delete_pod(&self, key: &Key, job: &Job, pod: &Pod) -> Result<(), String> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+        let same = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
+        match api.delete(name_of(pod), &DeleteParams::background().preconditions(same)).await {
+            Ok(_) => {
+                let message = format!("Deleted pod: {}", name_of(pod));
+                self.recorder.record(COMPONENT, job, EventType::Normal, "SuccessfulDelete", message);
+                Ok(())
+            }
+            Err(error) => {
+                self.expectations.deletion_observed(key, pod.metadata.uid.as_deref().unwrap_or_default());
+                if is_not_found(&error) { Ok(()) } else { Err(message_of(&error)) }
+            }
+        }
+    }
+
+    /// Writes the status and then tells what is new in it. A stale Job gives a conflict: nothing is counted twice.
+    async fn write_status(&self, job: &Job, plan: &Plan) -> Result<(), ReconcileError> {
+        let old = job.status.clone().unwrap_or_default();
+        if old == plan.status {
+            return Ok(());
+        }
+        let key = Key::of(job);
+        let api: Api<Job> = Api::namespaced(self.client.clone(), &key.namespace);
+        let wanted = Job { status: Some(plan.status.clone()), ..job.clone() };
+        ignore_missing(api.replace_status(&key.name, &PostParams::default(), &wanted).await)
+            .during("update Job status")?;
+        self.announce(job, &old, &plan.status);
+        Ok(())
+    }
+
+    fn announce(&self, job: &Job, old: &JobStatus, new: &JobStatus) {
+        let note = |kind, reason, message: &str| {
+            self.recorder.record(COMPONENT, job, kind, reason, message.to_owned());
+        };
+        let appeared = |kind| plan::condition(new, kind).filter(|_| plan::condition(old, kind).is_none());
+        if appeared("Suspended").is_some() {
+            note(EventType::Normal, "Suspended", "Job suspended");
+        }
+        if plan::condition(old, "Suspended").is_some() && plan::condition(new, "Suspended").is_none() {
+            note(EventType::Normal, "Resumed", "Job resumed");
+        }
+        if appeared("Complete").is_some() {
+            note(EventType::Normal, "Completed", "Job completed");
+        }
+        if let Some(failed) = appeared("Failed") {
+            let message = failed.message.as_deref().unwrap_or_default();
+            let late = failed.reason.as_deref() == Some("DeadlineExceeded");
+            note(EventType::Warning, if late { "DeadlineExceeded" } else { "BackoffLimitExceeded" }, message);
+        }
+    }
+
+    /// Takes the finalizer from pods that are counted.
+    async fn release(&self, key: &Key, pods: &[Arc<Pod>]) -> Result<(), ReconcileError> {
+        for taken in join_all(pods.iter().map(|pod| self.release_pod(key, pod))).await {
+            taken?;
+        }
+        Ok(())
+    }
+
+    async fn release_pod(&self, key: &Key, pod: &Pod) -> Result<(), ReconcileError> {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        // Before the call: its event may be quicker than its answer.
+        self.released.lock().entry(key.clone()).or_default().insert(uid.clone());
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+        let patch = json!({"metadata": {"uid": uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]}});
+        let taken = api.patch(name_of(pod), &PatchParams::default(), &Patch::Strategic(patch)).await;
+        let taken = ignore_missing(taken).during("remove the finalizer of a pod").map(|_| ());
+        if taken.is_err()
+            && let Some(uids) = self.released.lock().get_mut(key)
+        {
+            uids.remove(&uid);
+        }
+        taken
+    }
+
+    /// Pods that name a Job which is gone, or over, wait for nobody.
+    async fn let_orphans_go(&self, key: &Key, job: Option<&Job>) -> Result<(), ReconcileError> {
+        let uid = job.filter(|job| plan::finished(job).is_none()).and_then(|job| job.metadata.uid.as_deref());
+        let orphans = self.pods.in_namespace(&key.namespace, |pod| {
+            plan::has_finalizer(pod)
+                && owner_key(pod).is_some_and(|owner| owner == *key)
+                && controller_of(&pod.metadata).is_some_and(|owner| Some(owner.uid.as_str()) != uid)
+        });
+        self.release(key, &orphans).await
+    }
+
+    /// Deletes a finished Job when its time is over.
+    async fn expire(&self, job: &Job) -> Outcome {
+        let Some(left) = plan::until_expiry(job, Timestamp::now()) else { return Ok(None) };
+        if !left.is_zero() || job.metadata.deletion_timestamp.is_some() {
+            return Ok(Some(left).filter(|left| !left.is_zero()));
+        }
+        let key = Key::of(job);
+        let api: Api<Job> = Api::namespaced(self.client.clone(), &key.namespace);
+        // One whose time was prolonged meanwhile stays.
+        let same =
+            Preconditions { uid: job.metadata.uid.clone(), resource_version: job.metadata.resource_version.clone() };
+        let deleted = api.delete(&key.name, &DeleteParams::foreground().preconditions(same)).await;
+        or_event(ignore_missing(deleted).during("delete expired Job"))?;
+        Ok(None)
+    }
+}
+
+/// What `spec.managedBy` says for Jobs of this controller.
+const MANAGER: &str = "kubernetes.io/job-controller";
+
+fn selects(job: &Job, labels: &std::collections::BTreeMap<String, String>) -> bool {
+    let selector = job.spec.as_ref().and_then(|spec| selector_of(spec.selector.as_ref()?));
+    selector.is_some_and(|selector| selector.matches(labels))
+}
+
+fn name_of(pod: &Pod) -> &str {
+    pod.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// The Job that controls `pod`.
+fn owner_key(pod: &Pod) -> Option<Key> {
+    let owner = controller_of(&pod.metadata)?;
+    (owner.kind == "Job" && owner.api_version.starts_with("batch/"))
+        .then(|| Key::new(pod.metadata.namespace.clone().unwrap_or_default(), owner.name.clone()))
+}
+
+/// An object that is gone needs no change.
+fn ignore_missing<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if is_not_found(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

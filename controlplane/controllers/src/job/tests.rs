@@ -1,0 +1,225 @@
+//! The pure part of the Job controller.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::indexes::Indexes;
+use super::plan::*;
+use super::*;
+
+const NOW: i64 = 1_000_000;
+
+fn at(ago: i64) -> String {
+    Timestamp::from_second(NOW - ago).unwrap().to_string()
+}
+
+fn job(spec: Value, status: Value) -> Job {
+    let mut spec = spec;
+    spec["template"] = json!({"spec": {"containers": [{"name": "c"}], "restartPolicy": "Never"}});
+    serde_json::from_value(json!({"metadata": {"name": "j", "uid": "j"}, "spec": spec, "status": status})).unwrap()
+}
+
+fn pod(name: &str, phase: &str) -> Arc<Pod> {
+    pod_with(name, phase, json!({}))
+}
+
+fn pod_with(name: &str, phase: &str, metadata: Value) -> Arc<Pod> {
+    let mut meta = json!({"name": name, "uid": name, "finalizers": [FINALIZER]});
+    for (key, value) in metadata.as_object().unwrap() {
+        meta[key] = value.clone();
+    }
+    let ended = json!({"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"terminated": {"exitCode": 1, "finishedAt": at(5)}}});
+    let statuses = if phase == "Failed" { json!([ended]) } else { json!([]) };
+    Arc::new(
+        serde_json::from_value(json!({"metadata": meta, "status": {"phase": phase, "containerStatuses": statuses}}))
+            .unwrap(),
+    )
+}
+
+fn next(job: &Job, pods: &[Arc<Pod>]) -> Plan {
+    let released = HashSet::new();
+    plan(job, &Observed { pods, released: &released, settled: true, now: Timestamp::from_second(NOW).unwrap() })
+}
+
+fn names(pods: &[Arc<Pod>]) -> Vec<&str> {
+    pods.iter().map(|pod| name_of(pod)).collect()
+}
+
+fn conditions(status: &JobStatus) -> Vec<&str> {
+    status.conditions.iter().flatten().filter(|c| c.status == "True").map(|c| c.type_.as_str()).collect()
+}
+
+#[test]
+fn no_more_pods_run_than_parallelism_and_missing_successes_ask_for() {
+    // (completions, parallelism, succeeded already, active) -> (created, deleted)
+    let table = [
+        (Some(1), 1, 0, 0, (1, 0)),
+        (Some(5), 2, 0, 0, (2, 0)),
+        (Some(5), 2, 4, 0, (1, 0)),
+        (Some(5), 2, 4, 2, (0, 1)),
+        (Some(5), 3, 0, 2, (1, 0)),
+        (Some(5), 1, 0, 3, (0, 2)),
+        (None, 3, 0, 1, (2, 0)),
+        (None, 3, 1, 2, (0, 0)),
+        (Some(3), 0, 0, 2, (0, 2)),
+    ];
+    for (completions, parallelism, succeeded, active, (created, deleted)) in table {
+        let spec = json!({"completions": completions, "parallelism": parallelism});
+        let job = job(spec, json!({"startTime": at(60), "succeeded": succeeded}));
+        let pods: Vec<_> = (0..active).map(|n| pod(&format!("p{n}"), "Running")).collect();
+        let plan = next(&job, &pods);
+        let case = format!("{completions:?} {parallelism} {succeeded} {active}");
+        assert_eq!((plan.create.len(), plan.delete.len()), (created, deleted), "{case}");
+    }
+}
+
+#[test]
+fn nothing_is_created_or_deleted_before_the_last_round_is_seen() {
+    let job = job(json!({"completions": 1, "parallelism": 1}), json!({}));
+    let released = HashSet::new();
+    let now = Timestamp::from_second(NOW).unwrap();
+    let plan = plan(&job, &Observed { pods: &[], released: &released, settled: false, now });
+    assert!(plan.create.is_empty() && plan.delete.is_empty());
+    assert_eq!(plan.status.start_time.map(|time| time.0), Some(now));
+}
+
+/// Each step of a pod's way into the counter, as if the controller died after it.
+#[test]
+fn a_pod_is_counted_once_whenever_the_controller_stops() {
+    let mut job = job(json!({"completions": 2, "parallelism": 1}), json!({"startTime": at(60)}));
+    let ended = [pod("a", "Succeeded")];
+    let plan = next(&job, &ended);
+    assert_eq!(names(&plan.release), ["a"]);
+    let waiting = plan.status.uncounted_terminated_pods.clone().unwrap();
+    assert_eq!((plan.status.succeeded, waiting.succeeded), (None, Some(vec!["a".to_owned()])));
+    // The status is written, the finalizer is not taken yet.
+    job.status = Some(plan.status);
+    let again = next(&job, &ended);
+    assert_eq!(Some(&again.status), job.status.as_ref());
+    assert_eq!(names(&again.release), ["a"]);
+    // The finalizer is taken; the pod is there, or gone.
+    for pods in [vec![pod_with("a", "Succeeded", json!({"finalizers": []}))], vec![]] {
+        let after = next(&job, &pods);
+        assert_eq!(after.status.succeeded, Some(1));
+        assert_eq!(after.status.uncounted_terminated_pods.clone().unwrap().succeeded, Some(vec![]));
+        assert!(after.release.is_empty());
+        assert_eq!(after.create.len(), 1, "the second");
+    }
+    // The finalizer is taken, but the cache still shows it.
+    let released: HashSet<String> = ["a".to_owned()].into();
+    let now = Timestamp::from_second(NOW).unwrap();
+    let stale = plan::plan(&job, &Observed { pods: &ended, released: &released, settled: true, now });
+    assert_eq!(stale.status.succeeded, Some(1));
+    job.status = Some(stale.status);
+    let stale = plan::plan(&job, &Observed { pods: &ended, released: &released, settled: true, now });
+    assert_eq!(stale.status.succeeded, Some(1), "not again");
+}
+
+#[test]
+fn enough_successes_complete_the_job_once_nothing_runs() {
+    let mut job = job(json!({"completions": 1, "parallelism": 1}), json!({"startTime": at(60)}));
+    let plan = next(&job, &[pod("a", "Succeeded"), pod("extra", "Running")]);
+    assert_eq!(conditions(&plan.status), ["SuccessCriteriaMet"]);
+    assert_eq!(names(&plan.delete), ["extra"]);
+    job.status = Some(plan.status);
+    let going = pod_with("extra", "Running", json!({"finalizers": [], "deletionTimestamp": at(0)}));
+    let plan = next(&job, &[going]);
+    assert_eq!(conditions(&plan.status), ["SuccessCriteriaMet"]);
+    assert_eq!((plan.status.succeeded, plan.status.terminating), (Some(1), Some(1)));
+    job.status = Some(plan.status);
+    let plan = next(&job, &[]);
+    assert_eq!(conditions(&plan.status), ["SuccessCriteriaMet", "Complete"]);
+    assert_eq!((plan.status.succeeded, plan.status.failed), (Some(1), None));
+    assert!(plan.status.completion_time.is_some());
+}
+
+#[test]
+fn too_many_failures_or_too_much_time_fail_the_job() {
+    let table = [
+        (json!({"backoffLimit": 0}), vec![pod("a", "Failed")], Some("BackoffLimitExceeded")),
+        (json!({"backoffLimit": 1}), vec![pod("a", "Failed")], None),
+        (json!({"backoffLimit": 1}), vec![pod("a", "Failed"), pod("b", "Failed")], Some("BackoffLimitExceeded")),
+        (json!({"activeDeadlineSeconds": 60}), vec![pod("a", "Running")], Some("DeadlineExceeded")),
+        (json!({"activeDeadlineSeconds": 61}), vec![pod("a", "Running")], None),
+    ];
+    for (mut spec, pods, reason) in table {
+        spec["completions"] = json!(3);
+        spec["parallelism"] = json!(1);
+        let mut job = job(spec.clone(), json!({"startTime": at(60)}));
+        let plan = next(&job, &pods);
+        let target = plan::condition(&plan.status, "FailureTarget");
+        assert_eq!(target.and_then(|target| target.reason.as_deref()), reason, "{spec}");
+        if reason.is_some() {
+            assert!(plan.create.is_empty(), "{spec}");
+            job.status = Some(plan.status);
+            let plan = next(&job, &[]);
+            assert_eq!(conditions(&plan.status), ["FailureTarget", "Failed"], "{spec}");
+            assert_eq!(plan.status.failed, Some(i32::try_from(pods.len()).unwrap()), "{spec}");
+        }
+    }
+}
+
+#[test]
+fn a_failed_pod_is_replaced_later_and_later() {
+    let spec = json!({"completions": 1, "parallelism": 1, "backoffLimit": 6});
+    let job = job(spec, json!({"startTime": at(60)}));
+    let plan = next(&job, &[pod("a", "Failed")]);
+    assert_eq!((plan.create.len(), plan.again), (0, Some(Duration::from_secs(5))));
+    let plan = next(&job, &[pod("a", "Failed"), pod("b", "Failed")]);
+    assert_eq!((plan.create.len(), plan.again), (0, Some(Duration::from_secs(15))));
+}
+
+#[test]
+fn a_suspended_job_has_no_pods_and_starts_anew() {
+    let spec = json!({"completions": 1, "parallelism": 1, "suspend": true});
+    let mut suspended = job(spec, json!({"startTime": at(60)}));
+    let plan = next(&suspended, &[pod("a", "Running")]);
+    assert_eq!((names(&plan.delete), conditions(&plan.status)), (vec!["a"], vec!["Suspended"]));
+    suspended.status = Some(plan.status);
+    suspended.spec.as_mut().unwrap().suspend = Some(false);
+    let plan = next(&suspended, &[]);
+    assert_eq!((plan.create.len(), conditions(&plan.status).len()), (1, 0));
+    assert_eq!(plan.status.start_time.unwrap().0.as_second(), NOW);
+}
+
+#[test]
+fn every_index_is_worked_on_until_it_succeeds() {
+    let spec = json!({"completions": 4, "parallelism": 3, "completionMode": "Indexed"});
+    let job = job(spec, json!({"startTime": at(60), "completedIndexes": "1"}));
+    let indexed =
+        |name: &str, phase: &str, index: &str| pod_with(name, phase, json!({"annotations": {indexes::INDEX: index}}));
+    let pods = [indexed("a", "Succeeded", "0"), indexed("b", "Running", "3"), indexed("twin", "Running", "3")];
+    let plan = next(&job, &pods);
+    assert_eq!(plan.status.completed_indexes.as_deref(), Some("0,1"));
+    assert_eq!(plan.status.succeeded, Some(2));
+    assert_eq!(plan.create, [Some(2)]);
+    assert_eq!(names(&plan.delete), ["twin"]);
+    let made = template::pod(&job, Some(2));
+    assert_eq!(made.metadata.generate_name.as_deref(), Some("j-2-"));
+    let variable = &made.spec.unwrap().containers[0].env.clone().unwrap()[0];
+    assert_eq!(variable.name, "JOB_COMPLETION_INDEX");
+}
+
+#[test]
+fn indexes_are_written_as_they_are_read() {
+    for text in ["", "0", "0,1", "0-2", "1,3-5,7", "3,4,9-12"] {
+        assert_eq!(Indexes::parse(text).to_string(), text);
+    }
+}
+
+#[test]
+fn a_finished_job_expires() {
+    let ended = |kind: &str| json!({"conditions": [{"type": kind, "status": "True", "lastTransitionTime": at(20)}]});
+    let now = Timestamp::from_second(NOW).unwrap();
+    let table = [
+        (json!({"ttlSecondsAfterFinished": 30}), ended("Complete"), Some(10)),
+        (json!({"ttlSecondsAfterFinished": 5}), ended("Failed"), Some(0)),
+        (json!({}), ended("Complete"), None),
+        (json!({"ttlSecondsAfterFinished": 5}), json!({}), None),
+    ];
+    for (spec, status, left) in table {
+        assert_eq!(until_expiry(&job(spec, status), now), left.map(Duration::from_secs));
+    }
+}
