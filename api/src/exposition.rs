@@ -1,11 +1,15 @@
 //! Prometheus' text form (version 0.0.4), for figures that are gathered when somebody asks.
 //!
-//! Counters and histograms that are kept while things happen are a client library's; [`from_open_metrics`] brings what
-//! such a library writes into the same form.
+//! [`Registry`] keeps the few figures of a small part; the API server's many are a client library's, and
+//! [`from_open_metrics`] brings what such a library writes into the same form.
 //!
 //! Source: "Exposition formats" of Prometheus' documentation.
 
+mod registry;
+
 use std::fmt::Write as _;
+
+pub use registry::{Family, Registry, Times};
 
 /// The media type of the text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -17,6 +21,8 @@ pub enum Kind {
     Counter,
     /// Goes up and down.
     Gauge,
+    /// How often figures were up to each of some bounds.
+    Histogram,
 }
 
 /// A text under way.
@@ -29,6 +35,7 @@ impl Exposition {
         let kind = match kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
         };
         // Writing to a String cannot fail.
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");

@@ -10,17 +10,21 @@
 //! | [`meta`] | accessors for the metadata of an object held as JSON |
 //! | [`schema`] | the table of the built-in types, derived at build time |
 //! | [`decode`] | JSON, YAML and protobuf bodies to JSON values, along the table |
+//! | [`channel`] | the channels of exec and attach in WebSockets |
 //! | [`exposition`] | figures in Prometheus' text form |
 //! | [`patch`] | JSON patch, merge patch, strategic merge patch |
+//! | [`quota`] | what objects count against a ResourceQuota |
 
 #![forbid(unsafe_code)]
 
+pub mod channel;
 pub mod decode;
 pub mod exposition;
 pub mod meta;
 pub mod name;
 pub mod patch;
 pub mod quantity;
+pub mod quota;
 pub mod resource;
 pub mod schema;
 pub mod selector;

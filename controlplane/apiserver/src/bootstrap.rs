@@ -114,14 +114,7 @@ async fn ensure_object(
     if fields.iter().all(|field| contains(&current.object[*field], &wanted[*field])) {
         return Ok(());
     }
-    let target = Change {
-        namespace,
-        name: &name,
-        part: Part::Main,
-        options: WriteOptions::default(),
-        tries: None,
-        reserve: None,
-    };
+    let target = Change::own(namespace, &name, Part::Main);
     let changed = server.store.update(resource, &target, |old| {
         let mut new = old.clone();
         for field in fields {

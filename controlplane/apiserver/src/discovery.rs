@@ -16,6 +16,7 @@ use crate::registry::kinds;
 use crate::registry::strategy::{ResourceInfo, Scope};
 use crate::review;
 use crate::table::accept::{media_ranges, takes_json};
+use crate::unstored;
 
 /// Which discovery document `/api` and `/apis` give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,7 +134,7 @@ fn versions(infos: impl Iterator<Item = &'static ResourceInfo>) -> Vec<(&'static
 
 /// Every kind: those of the registry, then those without a store.
 pub(crate) fn infos() -> impl Iterator<Item = &'static ResourceInfo> {
-    kinds::all().iter().map(|strategy| strategy.resource()).chain(&review::INFOS)
+    kinds::all().iter().map(|strategy| strategy.resource()).chain(unstored::INFOS).chain(&review::INFOS)
 }
 
 /// Also what has no document of OpenAPI.

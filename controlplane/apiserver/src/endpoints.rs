@@ -2,6 +2,7 @@
 //!
 //! Authorization has been done. Nothing here knows a kind by name.
 
+pub(crate) mod apply;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod get;
@@ -25,6 +26,7 @@ use crate::{
     registry::{
         resource::Resource,
         store::{WriteOptions, Written},
+        strategy::Strategy,
     },
     reply::Reply,
     request_info::ResourceRequest,
@@ -123,6 +125,11 @@ impl Call<'_> {
 
     /// One object as the client wants it.
     pub(crate) fn object(&self, json: Bytes, shape: Shape) -> Reply {
+        Self::shaped(self.resource.strategy, json, shape)
+    }
+
+    /// One object of another kind, such as a subresource's, with the columns of `strategy`.
+    pub(crate) fn shaped(strategy: &dyn Strategy, json: Bytes, shape: Shape) -> Reply {
         match shape.form {
             Form::Object => Reply::json(json),
             Form::Table(version) => {
@@ -130,7 +137,7 @@ impl Call<'_> {
                     TableOptions { version, include: shape.include, with_columns: true, now_secs: now_secs() };
                 let revision = revision_text(&json);
                 let meta = ListMeta { resource_version: revision, ..ListMeta::default() };
-                Reply::json(table::render(self.resource.strategy, [&json[..]], options, &meta))
+                Reply::json(table::render(strategy, [&json[..]], options, &meta))
             }
             Form::PartialObjectMetadata(version) => Reply::json(table::partial_metadata(&json, version)),
         }

@@ -67,7 +67,7 @@ mod tests {
         let events = server.registry.core("events").unwrap().clone();
         let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "default"},
             "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"}});
-        server.create(&events, "default", event, WriteOptions::default()).await.unwrap();
+        server.create(&events, "default", event, WriteOptions::default(), None).await.unwrap();
         server.store.cache.catch_up().await.unwrap();
         let now = Timestamp::now();
         sweep(&server, &events, now.checked_sub(Duration::from_secs(60)).unwrap()).await;

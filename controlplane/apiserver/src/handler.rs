@@ -21,6 +21,7 @@ use crate::{
     request_info::{RequestInfo, ResourceRequest, Verb},
     review,
     server::ApiServer,
+    unstored,
     subresource,
     user::UserInfo,
 };
@@ -91,6 +92,12 @@ where
     if let Some(about) = metrics_api::find(info) {
         seen.is_about(info, about);
         return Box::pin(metrics_api::serve(server, info, &query, about)).await.map(Reply::into_response);
+    }
+    if let Some(about) = unstored::find(info) {
+        seen.is_about(info, about);
+        let body = if info.verb.is_read() { Bytes::new() } else { read_body(parts, body).await? };
+        let request = unstored::Request { server, user: &user, info, query: &query, headers: &parts.headers, body };
+        return Box::pin(unstored::serve(request, about)).await.map(Reply::into_response);
     }
     let resource = server.registry.get(info.group, info.version, info.resource).ok_or_else(Status::no_such_path)?;
     seen.is_about(info, resource.info);

@@ -14,6 +14,7 @@
 //! | `handler` | one request from parts to response |
 //! | [`request_info`] | what a URL asks for, in upstream's terms |
 //! | `authn`, `authz` | who asks, and whether they may |
+//! | `admission` | what a write needs beyond its own validity: quota, limit ranges, rights |
 //! | `endpoints` | one verb a file |
 //! | `subresource` | status, scale, binding, eviction, token, streams |
 //! | `registry` | the generic store, strategies and allocators |
@@ -23,12 +24,14 @@
 //! | `event_expiry` | forgets old Events |
 //! | `metrics` | what `/metrics` tells of this server |
 //! | `metrics_api` | `metrics.k8s.io`: what nodes and pods use |
+//! | `unstored` | bindings, component statuses |
 //! | `nonresource`, `review` | health, version, discovery; questions about oneself |
 //! | `testing` | a server in memory for tests (feature `testing`) |
 //!
 //! Architecture invariant: nothing outside this crate touches the store.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod authn;
 mod authz;
 pub mod body;
@@ -59,6 +62,7 @@ pub mod registry;
 pub mod discovery;
 pub mod openapi;
 pub mod table;
+mod unstored;
 
 #[cfg(test)]
 mod tests;

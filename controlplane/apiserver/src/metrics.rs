@@ -131,6 +131,7 @@ pub(crate) fn text(server: &ApiServer) -> String {
     let mut out = Exposition::default();
     out.append(&exposition::from_open_metrics(&open));
     objects(server, &mut out);
+    server.exposed.lock().iter().for_each(|write| write(&mut out));
     process().write(&mut out);
     out.finish()
 }

@@ -21,6 +21,7 @@ pub mod lifecycle;
 pub mod networking;
 pub mod node;
 pub(crate) mod object_meta;
+pub(crate) mod owners;
 pub mod podspec;
 pub mod policy;
 pub mod rbac;

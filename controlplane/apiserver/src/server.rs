@@ -12,7 +12,7 @@ use std::{
     },
 };
 
-use coracle_api::status::Status;
+use coracle_api::{exposition::Exposition, meta, quota, status::Status};
 use coracle_store::Backend;
 use ipnet::IpNet;
 use parking_lot::Mutex;
@@ -21,14 +21,14 @@ use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    admission::{self, quota::Quotas},
     authn::{TokenCache, service_account::TokenSigner},
-    authz::{self, Chain},
-    bootstrap, client,
-    endpoints::Call,
-    event_expiry,
+    authz::Chain,
+    bootstrap, client, event_expiry,
     metrics::Metrics,
     pki::{Pki, PkiError},
     registry::{
+        owners::Owners,
         resource::{Registry, Resource},
         service_addresses::{Reservation, ServiceAddresses},
         store::{
@@ -111,11 +111,17 @@ pub struct ApiServer {
     pub(crate) node_tls: Arc<rustls::ClientConfig>,
     pub(crate) anonymous: Arc<UserInfo>,
     addresses: Option<ServiceAddresses>,
+    quotas: Option<Quotas>,
     pub(crate) in_flight: Semaphore,
     pub(crate) shutdown: CancellationToken,
     bootstrapped: AtomicBool,
     pub(crate) metrics: Metrics,
+    /// Figures of other parts of this process.
+    pub(crate) exposed: Mutex<Vec<Expose>>,
 }
+
+/// Writes the figures of a part.
+type Expose = Box<dyn Fn(&mut Exposition) + Send + Sync>;
 
 impl ApiServer {
     /// Loads the caches from `backend`, writes what a new cluster lacks, and is then ready to serve.
@@ -134,9 +140,12 @@ impl ApiServer {
             let (range, ports) = (config.service_cidr, config.node_ports.clone());
             ServiceAddresses::new(range, ports, Arc::clone(services), Arc::clone(&cache))
         });
+        let store = Store { backend, cache };
+        let quotas = registry.core("resourcequotas").map(|quotas| Quotas::new(store.clone(), Arc::clone(quotas)));
         let server = Arc::new(Self {
             addresses,
-            store: Store { backend, cache },
+            quotas,
+            store,
             authorizer: Chain::new(&registry),
             registry,
             tokens: TokenCache::default(),
@@ -147,6 +156,7 @@ impl ApiServer {
             shutdown,
             bootstrapped: AtomicBool::new(false),
             metrics,
+            exposed: Mutex::default(),
             config,
         });
         bootstrap::start(&server).await?;
@@ -181,6 +191,11 @@ impl ApiServer {
         self.store.cache.stopped().await;
     }
 
+    /// Shows figures of another part of this process on `/metrics`, too.
+    pub fn expose(&self, write: impl Fn(&mut Exposition) + Send + Sync + 'static) {
+        self.exposed.lock().push(Box::new(write));
+    }
+
     /// Whether `/readyz` answers ok.
     pub fn ready(&self) -> bool {
         self.is_bootstrapped() && !self.shutdown.is_cancelled()
@@ -190,41 +205,46 @@ impl ApiServer {
         self.bootstrapped.load(Ordering::Acquire)
     }
 
-    /// Changes and checks what only the request as a whole tells, before validation.
-    pub(crate) async fn admit_create(&self, call: &Call<'_>, object: &mut Value) -> Result<(), Status> {
-        authz::admission::check_create(call, object)?;
-        if call.resource.info.plural == "certificatesigningrequests" {
-            sign_request(call.user, &mut object["spec"]);
-        }
-        Ok(())
-    }
-
-    /// Creates an object and what has to be reserved for it.
+    /// Checks and creates an object that is admitted, with what has to be reserved for it and what it is charged to.
     pub(crate) async fn create(
         &self,
         resource: &Resource,
         namespace: &str,
         object: Value,
         options: WriteOptions,
+        owners: Option<&Owners>,
     ) -> Result<Written, Status> {
-        let Some(addresses) = self.addresses_of(resource) else {
-            return self.store.create(resource, namespace, object, options).await;
+        let stored = resource.storing();
+        let mut object = self.store.prepare_new(resource, namespace, object, owners)?;
+        admission::check_new(self, stored, namespace, &object).await?;
+        let addresses = self.addresses_of(stored);
+        let reservation = match addresses {
+            Some(addresses) => {
+                addresses.catch_up().await?;
+                Some(addresses.fill(&stored.key(namespace, meta::name(&object)), &mut object)?)
+            }
+            None => None,
         };
-        let mut object = object;
-        self.store.prepare_new(resource, namespace, &mut object)?;
-        addresses.catch_up().await?;
-        let key = resource.key(namespace, coracle_api::meta::name(&object));
-        let reservation = addresses.fill(&key, &mut object)?;
-        let written = self.store.insert(resource, object, options).await?;
-        if !options.dry_run {
+        let quotas = self.quotas_of(stored);
+        let turn = match quotas {
+            Some(quotas) => quotas.turn(namespace).await?,
+            None => None,
+        };
+        let written = self.store.insert(stored, object, options, quotas.filter(|_| turn.is_some())).await?;
+        if let Some(reservation) = reservation.filter(|_| !options.dry_run) {
             reservation.keep();
         }
-        Ok(written)
+        Ok(Written { json: resource.shown_json(written.json), ..written })
     }
 
     /// The allocators, if this is the resource they are for.
     fn addresses_of(&self, resource: &Resource) -> Option<&ServiceAddresses> {
         self.addresses.as_ref().filter(|_| resource.is_core("services"))
+    }
+
+    /// The quotas, if objects of this resource count.
+    fn quotas_of(&self, resource: &Resource) -> Option<&Quotas> {
+        self.quotas.as_ref().filter(|_| Quotas::counts(resource))
     }
 
     /// Changes an object and what is reserved for it.
@@ -234,8 +254,17 @@ impl ApiServer {
         target: &Change<'_>,
         change: impl FnMut(&Value) -> Result<Value, Status>,
     ) -> Result<Written, Status> {
+        let subresource = if target.part == Part::Resize { "resize" } else { "" };
+        let may_use_more = matches!(target.part, Part::Main | Part::Resize)
+            && quota::changes_by_update(resource.info.group, resource.info.plural, subresource);
+        let quotas = self.quotas_of(resource).filter(|_| may_use_more);
+        let turn = match quotas {
+            Some(quotas) => quotas.turn(target.namespace).await?,
+            None => None,
+        };
+        let target = Change { quotas: quotas.filter(|_| turn.is_some()), ..*target };
         let Some(addresses) = self.addresses_of(resource).filter(|_| target.part == Part::Main) else {
-            return self.store.update(resource, target, change).await;
+            return self.store.update(resource, &target, change).await;
         };
         addresses.catch_up().await?;
         let key = resource.key(target.namespace, target.name);
@@ -250,7 +279,7 @@ impl ApiServer {
             held.lock().push(reservation);
             Ok(())
         };
-        let target = Change { reserve: Some(&reserve), ..*target };
+        let target = Change { reserve: Some(&reserve), ..target };
         let written = self.store.update(resource, &target, change).await?;
         if !target.options.dry_run {
             held.lock().drain(..).for_each(Reservation::keep);
@@ -273,21 +302,6 @@ impl ApiServer {
 impl std::fmt::Debug for ApiServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ApiServer").field("advertise", &self.config.advertise).finish_non_exhaustive()
-    }
-}
-
-/// Writes into a certificate request who made it: signers go by that.
-fn sign_request(user: &UserInfo, spec: &mut Value) {
-    spec["username"] = user.name.as_str().into();
-    spec["groups"] = user.groups.clone().into();
-    spec["uid"] = user.uid.as_str().into();
-    let extra: serde_json::Map<String, Value> =
-        user.extra.iter().map(|(key, values)| (key.clone(), values.clone().into())).collect();
-    if let Some(spec) = spec.as_object_mut() {
-        spec.remove("extra");
-        if !extra.is_empty() {
-            spec.insert("extra".to_owned(), extra.into());
-        }
     }
 }
 

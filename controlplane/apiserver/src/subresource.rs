@@ -4,6 +4,7 @@ mod approval;
 mod binding;
 mod eviction;
 mod finalize;
+mod pod_spec;
 mod scale;
 pub(crate) mod stream;
 mod token;
@@ -22,6 +23,7 @@ use crate::{
     request_info::Verb,
 };
 
+pub(crate) use binding::create as bind;
 pub(crate) use stream::node_tls_config;
 
 /// Serves a request below an object.
@@ -30,9 +32,16 @@ pub(crate) async fn serve(call: &Call<'_>, parts: &Parts) -> Result<Response<Bod
     let Some(subresource) = served else { return Err(Status::no_such_path()) };
     let verb = call.info.verb;
     let reply = match (subresource, verb) {
-        (Subresource::Status | Subresource::Approval, Verb::Get) => endpoints::get::get(call).await,
+        (
+            Subresource::Status | Subresource::Approval | Subresource::EphemeralContainers | Subresource::Resize,
+            Verb::Get,
+        ) => endpoints::get::get(call).await,
         (Subresource::Status, Verb::Update) => Box::pin(endpoints::update::update(call, Part::Status)).await,
         (Subresource::Status, Verb::Patch) => Box::pin(endpoints::patch::patch(call, Part::Status)).await,
+        (Subresource::EphemeralContainers, Verb::Update | Verb::Patch) => {
+            Box::pin(pod_spec::write(call, Part::EphemeralContainers)).await
+        }
+        (Subresource::Resize, Verb::Update | Verb::Patch) => Box::pin(pod_spec::write(call, Part::Resize)).await,
         (Subresource::Approval, Verb::Update | Verb::Patch) => Box::pin(approval::write(call)).await,
         (Subresource::Scale, Verb::Get) => scale::get(call).await,
         (Subresource::Scale, Verb::Update | Verb::Patch) => Box::pin(scale::write(call)).await,

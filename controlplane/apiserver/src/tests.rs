@@ -1,10 +1,12 @@
 //! Component tests: a whole server in memory, called through `kube::Client` as its real clients do, and over TLS.
 
+mod apply;
 mod authorization;
 mod bad_input;
 mod crud;
 mod deletion;
 mod lists;
+mod quota;
 mod raw;
 mod services;
 mod streams;

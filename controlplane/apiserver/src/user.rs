@@ -36,7 +36,7 @@ const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
 impl UserInfo {
     /// The service account `name` of `namespace`.
-    pub(crate) fn service_account(namespace: &str, name: &str) -> Self {
+    pub fn service_account(namespace: &str, name: &str) -> Self {
         let of_namespace = format!("{GROUP_SERVICE_ACCOUNTS}:{namespace}");
         Self::new(format!("{SERVICE_ACCOUNT}{namespace}:{name}"), &[GROUP_SERVICE_ACCOUNTS, &of_namespace])
     }
@@ -93,6 +93,13 @@ impl UserInfo {
     /// Whether this identity is in `group`.
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|own| own == group)
+    }
+
+    /// Whether this is a part of the cluster itself: a node, the scheduler, a controller.
+    pub(crate) fn is_component(&self) -> bool {
+        self.is_in(GROUP_NODES)
+            || self.name.starts_with("system:kube-")
+            || self.name.starts_with("system:serviceaccount:kube-system:")
     }
 
     /// The node's name, if this is a node's identity.

@@ -76,8 +76,7 @@ async fn reconcile(server: &ApiServer, resource: &Resource, wanted: &Value) -> R
     if completed(&current.object, wanted).is_none() {
         return Ok(());
     }
-    let target =
-        Change { namespace, name, part: Part::Main, options: WriteOptions::default(), tries: None, reserve: None };
+    let target = Change::own(namespace, name, Part::Main);
     let changed = server.store.update(resource, &target, |old| {
         let mut new = completed(old, wanted).unwrap_or_else(|| old.clone());
         meta::remove(&mut new, &["metadata", "resourceVersion"]);

@@ -5,28 +5,47 @@ use coracle_api::{
     status::{Cause, Status},
 };
 
+use serde_json::Value;
+
 use super::Call;
-use crate::{registry::strategy::Scope, reply::Reply};
+use crate::{
+    admission,
+    registry::{
+        owners::Owners,
+        store::{WriteOptions, Written},
+        strategy::Scope,
+    },
+    reply::Reply,
+};
 
 /// Makes an object.
 pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
     call.shape()?;
     let options = call.write_options()?;
-    let mut decoded = call.decode(&call.resource.gvk)?;
-    let namespace = namespace_for_create(call, &decoded.object)?;
-    ensure_namespace(call, &namespace, meta::name(&decoded.object)).await?;
-    call.server.admit_create(call, &mut decoded.object).await?;
-    let written = call.server.create(call.resource, &namespace, decoded.object, options).await?;
+    let decoded = call.decode(&call.resource.gvk)?;
+    let written = make(call, decoded.object, options, &Owners::of(call)).await?;
     call.written(written, decoded.warnings)
 }
 
-fn namespace_for_create(call: &Call<'_>, object: &serde_json::Value) -> Result<String, Status> {
+/// Admits and writes a new object, wherever it comes from.
+pub(crate) async fn make(
+    call: &Call<'_>,
+    mut object: Value,
+    options: WriteOptions,
+    owners: &Owners,
+) -> Result<Written, Status> {
+    let namespace = namespace_for_create(call)?;
+    ensure_namespace(call, &namespace, meta::name(&object)).await?;
+    admission::mutate_new(call, &namespace, &mut object).await?;
+    call.server.create(call.resource, &namespace, object, options, Some(owners)).await
+}
+
+fn namespace_for_create(call: &Call<'_>) -> Result<String, Status> {
     if call.resource.info.scope == Scope::Cluster {
         return Ok(String::new());
     }
     if call.info.namespace.is_empty() {
         // POST to /api/v1/pods: upstream has no such route.
-        let _ = object;
         return Err(Status::method_not_supported(&call.resource.group_resource, "create"));
     }
     Ok(call.info.namespace.as_ref().to_owned())

@@ -1,8 +1,8 @@
-//! PATCH of an object or of its status. Server-side apply is not served here yet: 415.
+//! PATCH of an object or of its status. Server-side apply is in [`super::apply`].
 
 use coracle_api::{
-    decode::ContentType,
     meta, patch,
+    resource::Gvk,
     status::{FieldErrors, Status},
 };
 use http::header;
@@ -10,8 +10,11 @@ use serde_json::{Value, json};
 
 use super::{Call, update::check_name};
 use crate::{
-    authz::admission,
-    registry::store::update::{Change, Part},
+    admission,
+    registry::{
+        owners::Owners,
+        store::update::{Change, Part},
+    },
     reply::Reply,
 };
 
@@ -24,10 +27,15 @@ pub(crate) enum Format {
     Json,
     Merge,
     Strategic,
+    Apply,
 }
 
-const FORMATS: &[&str] =
-    &["application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"];
+const FORMATS: &[&str] = &[
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+];
 
 impl Format {
     pub(crate) fn of(call: &Call<'_>) -> Result<Self, Status> {
@@ -36,6 +44,7 @@ impl Format {
             "application/json-patch+json" => Ok(Self::Json),
             "application/merge-patch+json" => Ok(Self::Merge),
             "application/strategic-merge-patch+json" => Ok(Self::Strategic),
+            "application/apply-patch+yaml" => Ok(Self::Apply),
             _ => Err(Status::unsupported_media_type(FORMATS)),
         }
     }
@@ -46,17 +55,17 @@ pub(crate) async fn patch(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
     call.shape()?;
     let options = call.write_options()?;
     let format = Format::of(call)?;
-    let _ = ContentType::Json;
+    if format == Format::Apply {
+        return Box::pin(super::apply::apply(call, part)).await;
+    }
+    if call.query.flag("force").is_some() {
+        let mut errors = FieldErrors::default();
+        errors.forbidden("force", "may not be specified for non-apply patch");
+        return Err(Status::invalid(&Gvk::new("meta.k8s.io", "v1", "PatchOptions"), "", errors));
+    }
     let mut warnings = Vec::new();
-    let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
-    let target = Change {
-        namespace: &call.info.namespace,
-        name: &call.info.name,
-        part,
-        options,
-        tries: Some(TRIES),
-        reserve: Some(&admit),
-    };
+    let (owners, admit) = (Owners::of(call), |new: &mut Value, old: &Value| admission::check_update(call, new, old));
+    let target = Change { tries: Some(TRIES), ..admission::change(call, part, options, &admit, &owners) };
     let written = call
         .server
         .update(call.resource, &target, |current| {
@@ -80,6 +89,8 @@ pub(crate) fn apply(call: &Call<'_>, format: Format, current: &Value) -> Result<
             Some(schema) => patch::strategic::apply(schema, current, &call.body),
             None => Err(Status::unsupported_media_type(&FORMATS[..2])),
         },
+        // Says which fields are whose: not a function of object and patch alone.
+        Format::Apply => Err(Status::unsupported_media_type(&FORMATS[..3])),
     }
 }
 

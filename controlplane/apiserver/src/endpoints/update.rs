@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::Call;
 use crate::{
-    authz::admission,
-    registry::store::update::{Change, Part},
+    admission,
+    registry::{owners::Owners, store::update::Part},
     reply::Reply,
 };
 
@@ -17,15 +17,8 @@ pub(crate) async fn update(call: &Call<'_>, part: Part) -> Result<Reply, Status>
     let options = call.write_options()?;
     let decoded = call.decode(&call.resource.gvk)?;
     check_name(call, &decoded.object)?;
-    let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
-    let target = Change {
-        namespace: &call.info.namespace,
-        name: &call.info.name,
-        part,
-        options,
-        tries: None,
-        reserve: Some(&admit),
-    };
+    let (owners, admit) = (Owners::of(call), |new: &mut Value, old: &Value| admission::check_update(call, new, old));
+    let target = admission::change(call, part, options, &admit, &owners);
     let object = decoded.object;
     let written = call.server.update(call.resource, &target, |_| Ok(object.clone())).await?;
     call.written(written, decoded.warnings)

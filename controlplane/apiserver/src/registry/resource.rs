@@ -52,6 +52,11 @@ impl Resource {
         self.info.group.is_empty() && self.info.plural == plural
     }
 
+    /// The resource that stores the objects: this one, unless it is a view.
+    pub(crate) fn storing(&self) -> &Self {
+        self.view.as_ref().map_or(self, |seen| &seen.stored)
+    }
+
     /// The object of the storing kind that this object stands for, defaulted and checked as one of this kind before.
     pub(crate) fn stored(&self, seen: &SeenThrough, mut object: Value) -> Result<Value, Status> {
         self.strategy.default(&mut object);

@@ -17,7 +17,14 @@ use coracle_store::{Backend, Compare, KeyValue, Op, Revision, StoreError, Txn, T
 use serde_json::Value;
 
 use super::{encode, resource::Resource};
-use crate::watch_cache::{WatchCache, WatchCacheError};
+use crate::{
+    admission::quota::{Charged, Companions, Quotas},
+    watch_cache::{WatchCache, WatchCacheError},
+};
+
+/// How often a charged write is tried when quotas change under it. Writers of this server take turns, so it is the
+/// controller that changes them.
+const CHARGE_TRIES: usize = 32;
 
 /// The store and the cache over it.
 #[derive(Clone)]
@@ -85,19 +92,44 @@ impl Store {
         stored.as_ref().map(Current::from_stored).transpose()
     }
 
-    /// Writes `value` if the object is still as `current` says. The answer is the revision, or the object as it is now.
-    async fn replace(&self, current: &Current, value: Bytes) -> Result<Result<Revision, Option<Current>>, Status> {
-        self.swap(current, Op::Put { key: Arc::clone(&current.key), value }).await
+    /// Writes `value` if the object is still as `current` says, and charges it. The answer is the revision, or the
+    /// object as it is now.
+    async fn replace(
+        &self,
+        current: &Current,
+        value: Bytes,
+        charge: Option<(&Quotas, Charged<'_>)>,
+    ) -> Result<Result<Revision, Option<Current>>, Status> {
+        let Some((quotas, charged)) = charge else {
+            return self.swap(current, Op::Put { key: Arc::clone(&current.key), value }, Companions::default()).await;
+        };
+        for _ in 0..CHARGE_TRIES {
+            let op = Op::Put { key: Arc::clone(&current.key), value: value.clone() };
+            match self.swap(current, op, quotas.charge(charged).await?).await? {
+                // A quota has changed meanwhile, not the object.
+                Err(Some(found)) if found.revision == current.revision => {}
+                other => return Ok(other),
+            }
+        }
+        Err(Status::internal("resource quota evaluation timed out"))
     }
 
     /// Removes the object if it is still as `current` says.
     async fn remove(&self, current: &Current) -> Result<Result<Revision, Option<Current>>, Status> {
-        self.swap(current, Op::Delete { key: Arc::clone(&current.key) }).await
+        self.swap(current, Op::Delete { key: Arc::clone(&current.key) }, Companions::default()).await
     }
 
-    async fn swap(&self, current: &Current, op: Op) -> Result<Result<Revision, Option<Current>>, Status> {
-        let compare = vec![Compare::ModRevision(Arc::clone(&current.key), current.revision)];
-        match self.backend.txn(Txn { compare, ops: vec![op] }).await.map_err(store_status)? {
+    async fn swap(
+        &self,
+        current: &Current,
+        op: Op,
+        with: Companions,
+    ) -> Result<Result<Revision, Option<Current>>, Status> {
+        let mut txn =
+            Txn { compare: vec![Compare::ModRevision(Arc::clone(&current.key), current.revision)], ops: vec![op] };
+        txn.compare.extend(with.compare);
+        txn.ops.extend(with.ops);
+        match self.backend.txn(txn).await.map_err(store_status)? {
             TxnOutcome::Committed(revision) => Ok(Ok(revision)),
             TxnOutcome::Conflict(found) => {
                 let found = found.into_iter().next().flatten();

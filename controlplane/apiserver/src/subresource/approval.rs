@@ -4,13 +4,16 @@ use coracle_api::{meta, status::Status};
 use serde_json::{Value, json};
 
 use crate::{
-    authz::admission,
+    admission,
     endpoints::{
         Call,
         patch::{self, Format},
         update::check_name,
     },
-    registry::store::update::{Change, Part},
+    registry::{
+        owners::Owners,
+        store::update::{Change, Part},
+    },
     reply::Reply,
     request_info::Verb,
 };
@@ -21,14 +24,8 @@ pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
     let format = if call.info.verb == Verb::Patch { Some(Format::of(call)?) } else { None };
     let sent = if format.is_none() { Some(call.decode(&call.resource.gvk)?.object) } else { None };
     let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
-    let target = Change {
-        namespace: "",
-        name: &call.info.name,
-        part: Part::Status,
-        options,
-        tries: None,
-        reserve: Some(&admit),
-    };
+    let owners = Owners::of(call);
+    let target = Change { namespace: "", ..admission::change(call, Part::Status, options, &admit, &owners) };
     let change = |old: &Value| {
         let wanted = match (format, &sent) {
             (Some(format), _) => call.recheck(&patch::apply(call, format, old)?)?.object,

@@ -11,13 +11,14 @@ use serde_json::{Value, json};
 
 use super::success;
 use crate::{
+    admission,
     endpoints::Call,
-    registry::store::update::{Change, Part},
+    registry::{owners::Owners, store::update::Part},
     reply::Reply,
 };
 
 /// Binds the pod.
-pub(super) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
+pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
     let options = call.write_options()?;
     let gvk = Gvk::new("", "v1", "Binding");
     let binding = call.decode(&gvk)?.object;
@@ -26,8 +27,9 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
     check(&binding).map_err(|errors| Status::invalid(&gvk, name, errors))?;
-    let target =
-        Change { namespace: &call.info.namespace, name, part: Part::Internal, options, tries: None, reserve: None };
+    let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
+    let owners = Owners::of(call);
+    let target = admission::change(call, Part::Internal, options, &admit, &owners);
     let bind = |pod: &Value| {
         let conflict = |why: String| Status::conflict(&call.resource.group_resource, name, why);
         assign(pod, &binding).map_err(conflict)

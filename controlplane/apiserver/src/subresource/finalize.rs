@@ -4,8 +4,12 @@ use coracle_api::{meta, status::Status};
 use serde_json::Value;
 
 use crate::{
+    admission,
     endpoints::{Call, update::check_name},
-    registry::store::update::{Change, Part},
+    registry::{
+        owners::Owners,
+        store::update::{Change, Part},
+    },
     reply::Reply,
 };
 
@@ -16,8 +20,9 @@ pub(super) async fn update(call: &Call<'_>) -> Result<Reply, Status> {
     check_name(call, &decoded.object)?;
     let finalizers = meta::get_array(&decoded.object, &["spec", "finalizers"]).to_vec();
     let version = meta::resource_version(&decoded.object).to_owned();
-    let target =
-        Change { namespace: "", name: &call.info.name, part: Part::Internal, options, tries: None, reserve: None };
+    let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
+    let owners = Owners::of(call);
+    let target = Change { namespace: "", ..admission::change(call, Part::Internal, options, &admit, &owners) };
     let change = |old: &Value| {
         let mut new = old.clone();
         meta::set(&mut new, &["spec", "finalizers"], finalizers.clone());

@@ -16,8 +16,14 @@ use serde_json::{Value, json};
 
 use super::parse;
 use crate::{
+    admission,
     endpoints::{Call, get, patch::Format},
-    registry::store::update::{Change, Part},
+    registry::{
+        cells::{self, AGE, NAME, integer},
+        owners::Owners,
+        store::update::Part,
+        strategy::{Column, ResourceInfo, Strategy},
+    },
     reply::Reply,
     request_info::Verb,
 };
@@ -28,9 +34,38 @@ fn gvk() -> Gvk {
 
 /// Serves the Scale of the object.
 pub(super) async fn get(call: &Call<'_>) -> Result<Reply, Status> {
+    let shape = call.shape()?;
     let entry: Arc<_> = get::entry(call).await?;
     let object = serde_json::from_slice(entry.json()).map_err(Status::internal)?;
-    Ok(Reply::value(&scale_of(&object)))
+    let scale = serde_json::to_vec(&scale_of(&object)).map_err(Status::internal)?;
+    Ok(Call::shaped(&ScaleColumns, scale.into(), shape))
+}
+
+/// How a Scale looks in a table.
+struct ScaleColumns;
+
+static INFO: ResourceInfo = ResourceInfo { kind: "Scale", ..ResourceInfo::in_group("autoscaling", "v1") };
+
+static COLUMNS: &[Column] = &[
+    NAME,
+    integer("Desired", "replicas is the desired number of instances for the scaled object."),
+    integer("Available", "replicas is the actual number of observed instances of the scaled object."),
+    AGE,
+];
+
+impl Strategy for ScaleColumns {
+    fn resource(&self) -> &'static ResourceInfo {
+        &INFO
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
+        let replicas = |part: &str| object[part]["replicas"].as_i64().unwrap_or(0).into();
+        vec![cells::name(object), replicas("spec"), replicas("status"), cells::age(object, now_secs)]
+    }
 }
 
 /// Replaces or patches the Scale of the object.
@@ -39,18 +74,14 @@ pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
     let is_patch = call.info.verb == Verb::Patch;
     let format = if is_patch { Some(Format::of(call)?) } else { None };
     let sent = if is_patch { None } else { Some(call.decode(&gvk())?.object) };
-    let target = Change {
-        namespace: &call.info.namespace,
-        name: &call.info.name,
-        part: Part::Main,
-        options,
-        tries: None,
-        reserve: None,
-    };
+    let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
+    let owners = if format == Some(Format::Apply) { Owners::of_apply(call) } else { Owners::of(call) };
+    let target = admission::change(call, Part::Main, options, &admit, &owners);
     let change = |old: &Value| {
         let present = scale_of(old);
         let wanted = match (&sent, format) {
             (Some(sent), _) => sent.clone(),
+            (None, Some(Format::Apply)) => return applied(call, &owners, old),
             (None, Some(format)) => patched(call, format, &present)?,
             (None, None) => return Err(Status::bad_request("the body is empty")),
         };
@@ -77,9 +108,29 @@ fn patched(call: &Call<'_>, format: Format, scale: &Value) -> Result<Value, Stat
             let schema = schema::table().by_gvk(&gvk()).ok_or_else(Status::no_such_path)?;
             patch::strategic::apply(schema, scale, &call.body)?
         }
+        Format::Apply => return Err(Status::unsupported_media_type(&[])),
     };
     let body = serde_json::to_vec(&patched).map_err(Status::internal)?;
     Ok(decode::decode(&body, ContentType::Json, &gvk(), FieldValidation::Ignore)?.object)
+}
+
+/// The object with an applied Scale. The owner of the replicas owns them in the object.
+fn applied(call: &Call<'_>, owners: &Owners, old: &Value) -> Result<Value, Status> {
+    let scale = decode::decode(&call.body, ContentType::Yaml, &gvk(), FieldValidation::Ignore)?.object;
+    check(call, &scale)?;
+    let mut config = json!({
+        "apiVersion": call.resource.gvk.api_version(), "kind": call.resource.gvk.kind,
+        "metadata": {"name": call.info.name, "namespace": call.info.namespace},
+    });
+    if let Some(replicas) = meta::get_i64(&scale, &["spec", "replicas"]) {
+        meta::set(&mut config, &["spec", "replicas"], replicas);
+    }
+    let mut new = owners.apply(call.resource, Some(old), &config, call.query.flag("force").unwrap_or(false))?;
+    match meta::resource_version(&scale) {
+        "" => drop(meta::remove(&mut new, &["metadata", "resourceVersion"])),
+        version => meta::set_text(&mut new, "resourceVersion", version),
+    }
+    Ok(new)
 }
 
 fn check(call: &Call<'_>, scale: &Value) -> Result<(), Status> {
@@ -141,5 +192,11 @@ mod tests {
         assert_eq!(scale["spec"], json!({"replicas": 3}));
         assert_eq!(scale["status"], json!({"replicas": 2, "selector": "app=nginx"}));
         assert_eq!(scale["metadata"], json!({"name": "d", "namespace": "x", "resourceVersion": "4"}));
+    }
+
+    #[test]
+    fn table_shows_wanted_and_present() {
+        let scale = json!({"metadata": {"name": "d"}, "spec": {}, "status": {"replicas": 2}});
+        assert_eq!(ScaleColumns.row(&scale, 0)[..3], [json!("d"), json!(0), json!(2)]);
     }
 }

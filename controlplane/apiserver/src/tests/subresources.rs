@@ -128,3 +128,87 @@ async fn logs_and_exec_say_what_is_missing() {
     let (code, answer) = raw.get(&format!("{PODS}/one/exec?command=ls&stdout=true")).await;
     assert_eq!((code, &answer["message"]), (400, &json!("pod one does not have a host assigned")));
 }
+
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+
+#[tokio::test]
+async fn ephemeral_containers_are_added_and_stay() {
+    let raw = admin().await;
+    raw.post(PODS, pod("x")).await;
+    let path = format!("{PODS}/x/ephemeralcontainers");
+    let patch = |containers: Value| json!({"spec": {"ephemeralContainers": containers}}).to_string();
+    let debugger = json!([{"name": "debugger", "image": "busybox", "targetContainerName": "c", "stdin": true}]);
+    let (code, made) = raw.send("PATCH", &path, STRATEGIC, patch(debugger)).await;
+    assert_eq!(code, 200, "{made}");
+    let container = &made["spec"]["ephemeralContainers"][0];
+    assert_eq!((&container["name"], &container["imagePullPolicy"]), (&json!("debugger"), &json!("Always")), "{made}");
+    let (_, mut without) = raw.get(&path).await;
+    without["spec"].as_object_mut().unwrap().remove("ephemeralContainers");
+    let (code, answer) = raw.put(&path, without.clone()).await;
+    assert_eq!(code, 422);
+    assert!(
+        answer["message"].as_str().unwrap().contains("existing ephemeral containers \"debugger\" may not be removed"),
+        "{answer}"
+    );
+    let other = json!([{"name": "debugger", "image": "other"}]);
+    let (code, answer) = raw.send("PATCH", &path, STRATEGIC, patch(other)).await;
+    assert_eq!(code, 422, "{answer}");
+    let double = json!([{"name": "c", "image": "busybox"}]);
+    let (code, answer) = raw.send("PATCH", &path, STRATEGIC, patch(double)).await;
+    assert_eq!(code, 422);
+    assert!(
+        answer["message"].as_str().unwrap().contains("spec.ephemeralContainers[1].name: Duplicate value"),
+        "{answer}"
+    );
+    let (code, answer) = raw.put(&format!("{PODS}/x"), without).await;
+    assert_eq!(code, 422, "not by the pod itself: {answer}");
+}
+
+#[tokio::test]
+async fn a_resize_changes_resources_alone() {
+    let raw = admin().await;
+    let mut sized = pod("x");
+    sized["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "100m", "memory": "64Mi"}});
+    raw.post(PODS, sized).await;
+    let path = format!("{PODS}/x/resize");
+    let patch = |resources: Value, image: &str| {
+        json!({"spec": {"containers": [{"name": "c", "image": image, "resources": resources}]}}).to_string()
+    };
+    let (code, answer) =
+        raw.send("PATCH", &path, STRATEGIC, patch(json!({"requests": {"cpu": "200m"}}), "other")).await;
+    assert_eq!(code, 200, "{answer}");
+    let container = &answer["spec"]["containers"][0];
+    assert_eq!((&container["image"], &container["resources"]["requests"]["cpu"]), (&json!("nginx"), &json!("200m")));
+    assert_eq!(answer["metadata"]["generation"], 2);
+    let (code, answer) = raw.send("PATCH", &path, STRATEGIC, patch(json!({"requests": {"cpu": null}}), "nginx")).await;
+    assert_eq!(code, 422);
+    assert!(answer["message"].as_str().unwrap().contains("resource requests cannot be removed"), "{answer}");
+    let guaranteed = json!({"requests": {"cpu": "1", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "64Mi"}});
+    let (code, answer) = raw.send("PATCH", &path, STRATEGIC, patch(guaranteed, "nginx")).await;
+    assert_eq!(code, 422);
+    assert!(
+        answer["message"].as_str().unwrap().contains("Pod QOS Class may not change as a result of resizing"),
+        "{answer}"
+    );
+}
+
+#[tokio::test]
+async fn a_pod_is_bound_by_the_old_path_too() {
+    let raw = admin().await;
+    raw.post(PODS, pod("x")).await;
+    let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "x"}, "target": {"name": "n1"}});
+    let (code, answer) = raw.post("/api/v1/namespaces/default/bindings", binding).await;
+    assert_eq!(code, 201, "{answer}");
+    assert_eq!(raw.get(&format!("{PODS}/x")).await.1["spec"]["nodeName"], "n1");
+    assert_eq!(raw.get("/api/v1/namespaces/default/bindings").await.0, 405);
+}
+
+#[tokio::test]
+async fn component_statuses_are_told() {
+    let raw = admin().await;
+    let (code, list) = raw.get("/api/v1/componentstatuses").await;
+    assert_eq!((code, list["items"].as_array().unwrap().len()), (200, 3), "{list}");
+    let (code, one) = raw.get("/api/v1/componentstatuses/scheduler").await;
+    assert_eq!((code, &one["conditions"][0]["status"]), (200, &json!("True")));
+    assert_eq!(raw.get("/api/v1/componentstatuses/nobody").await.0, 404);
+}

@@ -12,7 +12,7 @@ use crate::{
 
 async fn put(server: &Arc<ApiServer>, plural: &str, namespace: &str, object: Value) {
     let resource = server.registry.get(super::GROUP, "v1", plural).unwrap();
-    server.create(resource, namespace, object, WriteOptions::default()).await.unwrap();
+    server.create(resource, namespace, object, WriteOptions::default(), None).await.unwrap();
     server.store.cache.catch_up().await.unwrap();
 }
 

@@ -1,7 +1,7 @@
 //! Pod: containers that run together on one node.
 
 mod columns;
-mod qos;
+pub(crate) mod qos;
 mod update;
 
 use coracle_api::status::FieldErrors;
@@ -23,11 +23,13 @@ static INFO: ResourceInfo = ResourceInfo {
     subresources: &[
         Subresource::Attach,
         Subresource::Binding,
+        Subresource::EphemeralContainers,
         Subresource::Eviction,
         Subresource::Exec,
         Subresource::Log,
         Subresource::Portforward,
         Subresource::Proxy,
+        Subresource::Resize,
         Subresource::Status,
     ],
     ..super::V1

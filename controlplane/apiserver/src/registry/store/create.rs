@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use coracle_api::{
     meta,
     status::{Reason, Status},
@@ -9,14 +10,21 @@ use coracle_api::{
 use coracle_store::{Compare, Op, Txn, TxnOutcome};
 use serde_json::Value;
 
-use super::{Store, WriteOptions, Written, store_status};
-use crate::registry::{encode, object_meta, resource::Resource};
+use super::{CHARGE_TRIES, Store, WriteOptions, Written, store_status};
+use crate::{
+    admission::quota::{Charged, Companions, Quotas},
+    registry::{
+        encode, object_meta,
+        owners::{self, Owners},
+        resource::Resource,
+    },
+};
 
 /// Names tried for one `generateName`, as upstream.
 const GENERATE_TRIES: usize = 8;
 
 impl Store {
-    /// Stores a new object. `namespace` is that of the URL.
+    /// Stores a new object. `namespace` is that of the URL. For what no client asked for: nothing is admitted.
     ///
     /// # Errors
     /// 400 for a foreign namespace, 409 if the name is taken, 422 for what validation says.
@@ -24,64 +32,65 @@ impl Store {
         &self,
         resource: &Resource,
         namespace: &str,
-        mut object: Value,
+        object: Value,
         options: WriteOptions,
     ) -> Result<Written, Status> {
-        if let Some(seen) = &resource.view {
-            object_meta::match_namespace(resource, namespace, &mut object)?;
-            let mut object = resource.stored(seen, object)?;
-            self.prepare_new(&seen.stored, namespace, &mut object)?;
-            let written = self.insert(&seen.stored, object, options).await?;
-            return Ok(Written { json: resource.shown_json(written.json), ..written });
-        }
-        self.prepare_new(resource, namespace, &mut object)?;
-        self.insert(resource, object, options).await
+        let stored = resource.storing();
+        let object = self.prepare_new(resource, namespace, object, None)?;
+        let written = self.insert(stored, object, options, None).await?;
+        Ok(Written { json: resource.shown_json(written.json), ..written })
     }
 
-    /// Defaults, fills in and checks a new object.
-    pub(crate) fn prepare_new(&self, resource: &Resource, namespace: &str, object: &mut Value) -> Result<(), Status> {
-        if !matches!(meta::resource_version(object), "" | "0") {
+    /// The object as [`Resource::storing`] stores it: defaulted, filled in and checked.
+    pub(crate) fn prepare_new(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        mut object: Value,
+        owners: Option<&Owners>,
+    ) -> Result<Value, Status> {
+        let stored = resource.storing();
+        if let Some(seen) = &resource.view {
+            object_meta::match_namespace(resource, namespace, &mut object)?;
+            object = resource.stored(seen, object)?;
+        }
+        if !matches!(meta::resource_version(&object), "" | "0") {
             let message = "resourceVersion should not be set on objects to be created";
             return Err(Status::new(500, Reason::Unknown, message));
         }
-        object_meta::match_namespace(resource, namespace, object)?;
-        object_meta::fill_new(object);
-        resource.strategy.default(object);
-        resource.strategy.prepare_for_create(object);
-        let mut errors = object_meta::validate(resource, object);
-        errors.extend(resource.strategy.validate(object));
-        if !errors.is_empty() {
-            return Err(Status::invalid(&resource.gvk, meta::name(object), errors));
+        object_meta::match_namespace(stored, namespace, &mut object)?;
+        let owned = owners::take(&mut object).filter(|_| owners.is_some_and(Owners::is_apply));
+        object_meta::fill_new(&mut object);
+        stored.strategy.default(&mut object);
+        if owned.is_some() {
+            owners::set(&mut object, owned);
+        } else if let Some(owners) = owners {
+            owners.own_new(stored, &mut object);
         }
-        Ok(())
+        stored.strategy.prepare_for_create(&mut object);
+        let mut errors = object_meta::validate(stored, &object);
+        errors.extend(stored.strategy.validate(&object));
+        if !errors.is_empty() {
+            return Err(Status::invalid(&stored.gvk, meta::name(&object), errors));
+        }
+        Ok(object)
     }
 
-    /// Writes what [`Store::prepare_new`] accepted.
+    /// Writes what [`Store::prepare_new`] accepted, and charges it.
     pub(crate) async fn insert(
         &self,
         resource: &Resource,
         mut object: Value,
         options: WriteOptions,
+        quotas: Option<&Quotas>,
     ) -> Result<Written, Status> {
         let warnings = resource.strategy.warnings(&object);
         encode::strip(&mut object);
         let generated = meta::generate_name(&object).to_owned();
         let is_generated = !generated.is_empty() && meta::name(&object).len() == generated.len() + 5;
         for _ in 0..GENERATE_TRIES {
-            let key: Arc<str> = resource.key(meta::namespace(&object), meta::name(&object)).into();
-            let value = encode::encode(&object);
-            if options.dry_run {
-                if self.backend.get(&key).await.map_err(store_status)?.is_none() {
-                    return Ok(Written { json: value, created: true, warnings });
-                }
-            } else {
-                let txn = Txn {
-                    compare: vec![Compare::Absent(Arc::clone(&key))],
-                    ops: vec![Op::Put { key, value: value.clone() }],
-                };
-                if let TxnOutcome::Committed(revision) = self.backend.txn(txn).await.map_err(store_status)? {
-                    return Ok(Written { json: encode::with_revision(&value, revision), created: true, warnings });
-                }
+            if let Some(json) = self.put_new(resource, &object, options, quotas).await? {
+                return Ok(Written { json, created: true, warnings });
             }
             if !is_generated {
                 return Err(Status::already_exists(&resource.group_resource, meta::name(&object)));
@@ -90,5 +99,41 @@ impl Store {
             meta::set_text(&mut object, "name", name);
         }
         Err(Status::generate_name_conflict(&resource.group_resource, meta::name(&object), 1))
+    }
+
+    /// The object as clients see it; `None` if the name is taken.
+    async fn put_new(
+        &self,
+        resource: &Resource,
+        object: &Value,
+        options: WriteOptions,
+        quotas: Option<&Quotas>,
+    ) -> Result<Option<Bytes>, Status> {
+        let key: Arc<str> = resource.key(meta::namespace(object), meta::name(object)).into();
+        let value = encode::encode(object);
+        for _ in 0..CHARGE_TRIES {
+            let charged = Charged { resource, new: object, old: None };
+            let Companions { compare, ops } = match quotas {
+                Some(quotas) => quotas.charge(charged).await?,
+                None => Companions::default(),
+            };
+            if options.dry_run {
+                let is_free = self.backend.get(&key).await.map_err(store_status)?.is_none();
+                return Ok(is_free.then_some(value));
+            }
+            let mut txn = Txn {
+                compare: vec![Compare::Absent(Arc::clone(&key))],
+                ops: vec![Op::Put { key: Arc::clone(&key), value: value.clone() }],
+            };
+            txn.compare.extend(compare);
+            txn.ops.extend(ops);
+            match self.backend.txn(txn).await.map_err(store_status)? {
+                TxnOutcome::Committed(revision) => return Ok(Some(encode::with_revision(&value, revision))),
+                // Not the name: a quota has changed meanwhile.
+                TxnOutcome::Conflict(found) if matches!(found.first(), Some(None)) => {}
+                TxnOutcome::Conflict(_) => return Ok(None),
+            }
+        }
+        Err(Status::internal("resource quota evaluation timed out"))
     }
 }

@@ -121,7 +121,7 @@ impl Store {
                         let json = encode::with_revision(&value, current.revision);
                         return Ok(Deleted::Waiting { json });
                     }
-                    match self.replace(&current, value.clone()).await? {
+                    match self.replace(&current, value.clone(), None).await? {
                         Ok(revision) => {
                             return Ok(Deleted::Waiting { json: encode::with_revision(&value, revision) });
                         }

@@ -9,7 +9,14 @@ use coracle_api::{
 use serde_json::{Value, json};
 
 use super::{Current, Store, WriteOptions, Written};
-use crate::registry::{encode, object_meta, resource::Resource};
+use crate::{
+    admission::quota::{Charged, Quotas},
+    registry::{
+        encode, lifecycle, object_meta,
+        owners::{self, Owners},
+        resource::Resource,
+    },
+};
 
 /// How often a change without a `resourceVersion` of its own is run again after a lost race: as good as always.
 const TRIES: usize = 1000;
@@ -21,6 +28,11 @@ pub(crate) enum Part {
     Main,
     /// `/status`.
     Status,
+    /// `/resize` and `/ephemeralcontainers` of pods: parts of spec that nothing else may change. The subresource says
+    /// what may change; here the whole is checked as a new object is.
+    Resize,
+    /// See [`Part::Resize`].
+    EphemeralContainers,
     /// A subresource whose change is made by the server itself: only metadata is checked.
     Internal,
 }
@@ -35,6 +47,18 @@ pub(crate) struct Change<'a> {
     pub(crate) tries: Option<usize>,
     /// Runs on the new object after validation, before it is written; gets the old one too.
     pub(crate) reserve: Option<Reserve<'a>>,
+    /// Who comes to own what changes. Without, field ownership stays as it is.
+    pub(crate) owners: Option<&'a Owners>,
+    /// What the change is charged to, if it may change what the object uses.
+    pub(crate) quotas: Option<&'a Quotas>,
+}
+
+impl<'a> Change<'a> {
+    /// A change that the server makes by itself.
+    pub(crate) fn own(namespace: &'a str, name: &'a str, part: Part) -> Self {
+        let options = WriteOptions::default();
+        Self { namespace, name, part, options, tries: None, reserve: None, owners: None, quotas: None }
+    }
 }
 
 /// Reserves what a changed object needs, such as addresses.
@@ -84,7 +108,12 @@ impl Store {
                 }
                 Err(status) => return Err(status),
             };
+            let given = owners::take(&mut new);
             prepare(resource, target, &mut new, &current.object)?;
+            match target.owners {
+                Some(owners) => owners.own_changed(resource, target.part, &mut new, given, &current.object),
+                None => owners::set(&mut new, current.object["metadata"].get("managedFields").cloned()),
+            }
             if let Some(reserve) = target.reserve {
                 reserve(&mut new, &current.object)?;
             }
@@ -157,7 +186,9 @@ impl Store {
         if target.options.dry_run {
             return Ok(Ok(encode::with_revision(&value, current.revision)));
         }
-        let replaced = self.replace(current, value.clone()).await?;
+        let charged = Charged { resource, new: &new, old: Some(&current.object) };
+        let charge = target.quotas.map(|quotas| (quotas, charged));
+        let replaced = self.replace(current, value.clone(), charge).await?;
         Ok(replaced.map(|revision| encode::with_revision(&value, revision)))
     }
 }
@@ -197,6 +228,14 @@ fn prepare(resource: &Resource, target: &Change<'_>, new: &mut Value, old: &Valu
             strategy.default(new);
             strategy.prepare_for_status_update(new, old);
             strategy.validate_status_update(new, old)
+        }
+        Part::Resize | Part::EphemeralContainers => {
+            object_meta::carry_over(new, old);
+            strategy.default(new);
+            lifecycle::update(new, old);
+            let mut errors = object_meta::validate_update(new, old);
+            errors.extend(strategy.validate(new));
+            errors
         }
         Part::Internal => object_meta::validate_update(new, old),
     };

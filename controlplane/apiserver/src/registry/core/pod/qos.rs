@@ -12,7 +12,7 @@ use crate::registry::cells::{items, string};
 type Amounts = BTreeMap<String, Quantity>;
 
 /// `Guaranteed`, `Burstable` or `BestEffort`.
-pub(super) fn class(spec: &Value) -> &'static str {
+pub(crate) fn class(spec: &Value) -> &'static str {
     let (mut requests, mut limits) = (Amounts::new(), Amounts::new());
     let mut is_guaranteed = true;
     let whole_pod = &spec["resources"];

@@ -75,7 +75,7 @@ fn rest(errors: &mut FieldErrors, new: &Value, old: &Value) {
         return;
     }
     let mut masked = new.clone();
-    let fields = ["activeDeadlineSeconds", "tolerations", "schedulingGates", "ephemeralContainers"];
+    let fields = ["activeDeadlineSeconds", "tolerations", "schedulingGates"];
     // While gated, a pod's node selector may still be narrowed; that is upstream's, and not checked further here.
     let gated: &[&str] = if items(&old["schedulingGates"]).is_empty() { &[] } else { &["nodeSelector", "affinity"] };
     for field in fields.iter().chain(gated) {

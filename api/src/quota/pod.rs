@@ -1,0 +1,140 @@
+//! What a pod uses: its containers together, its biggest init container, its overhead.
+//!
+//! Source: `pkg/quota/v1/evaluator/core/pods.go`, `k8s.io/component-helpers/resource` at v1.37.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{Amounts, add, amounts, one};
+use crate::meta;
+
+const NAMES: [&str; 10] = [
+    "cpu",
+    "memory",
+    "ephemeral-storage",
+    "requests.cpu",
+    "requests.memory",
+    "requests.ephemeral-storage",
+    "limits.cpu",
+    "limits.memory",
+    "limits.ephemeral-storage",
+    "pods",
+];
+/// What every container has to say for itself once a quota limits it.
+const REQUIRED: [&str; 6] = ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
+const COMPUTE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+
+pub(super) fn is_name(name: &str) -> bool {
+    let is_extended = || name.strip_prefix("requests.").is_some_and(|rest| rest.contains('/'));
+    NAMES.contains(&name) || name.starts_with("hugepages-") || name.starts_with("requests.hugepages-") || is_extended()
+}
+
+pub(super) fn usage(total: &mut Amounts, pod: &Value, now: Timestamp) {
+    if is_over(pod, now) {
+        return;
+    }
+    let spec = &pod["spec"];
+    total.insert("pods".to_owned(), one());
+    add(total, &named(&sum_requests(spec, "requests"), &sum_requests(spec, "limits")));
+}
+
+/// Finished, or due to be gone.
+fn is_over(pod: &Value, now: Timestamp) -> bool {
+    if matches!(meta::get_str(pod, &["status", "phase"]), "Succeeded" | "Failed") {
+        return true;
+    }
+    let Some(deleted) = meta::deletion_timestamp(pod).and_then(meta::parse_time) else { return false };
+    let grace = meta::get_i64(pod, &["metadata", "deletionGracePeriodSeconds"]).unwrap_or(0);
+    let grace = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
+    deleted.saturating_add(grace).is_ok_and(|end| now > end)
+}
+
+/// What a pod of this `spec` asks for altogether; `list` is `requests` or `limits`.
+#[must_use]
+pub fn sum_requests(spec: &Value, list: &str) -> Amounts {
+    let of = |container: &Value| amounts(&container["resources"][list]);
+    let mut total = Amounts::new();
+    meta::get_array(spec, &["containers"]).iter().for_each(|container| add(&mut total, &of(container)));
+    // A sidecar runs beside all that start after it; other init containers run alone.
+    let (mut sidecars, mut peak) = (Amounts::new(), Amounts::new());
+    for container in meta::get_array(spec, &["initContainers"]) {
+        let mut present = of(container);
+        if container["restartPolicy"] == "Always" {
+            add(&mut total, &present);
+            add(&mut sidecars, &present);
+            present = sidecars.clone();
+        } else {
+            add(&mut present, &sidecars);
+        }
+        raise(&mut peak, present);
+    }
+    raise(&mut total, peak);
+    // What is said for the whole pod stands for all its containers.
+    total.extend(amounts(&spec["resources"][list]));
+    for (name, amount) in amounts(&spec["overhead"]) {
+        match total.get_mut(&name) {
+            Some(sum) => *sum += amount,
+            None if list == "requests" => drop(total.insert(name, amount)),
+            None => {}
+        }
+    }
+    total
+}
+
+fn raise(total: &mut Amounts, other: Amounts) {
+    for (name, amount) in other {
+        if total.get(&name).is_none_or(|present| *present < amount) {
+            total.insert(name, amount);
+        }
+    }
+}
+
+/// Requests and limits under the names that quotas have for them.
+fn named(requests: &Amounts, limits: &Amounts) -> Amounts {
+    let mut out = Amounts::new();
+    for (name, amount) in requests {
+        let is_compute = COMPUTE.contains(&name.as_str());
+        if is_compute || name.starts_with("hugepages-") {
+            out.insert(name.clone(), *amount);
+        }
+        if is_compute || name.starts_with("hugepages-") || name.contains('/') {
+            out.insert(format!("requests.{name}"), *amount);
+        }
+    }
+    for (name, amount) in limits.iter().filter(|(name, _)| COMPUTE.contains(&name.as_str())) {
+        out.insert(format!("limits.{name}"), *amount);
+    }
+    out
+}
+
+/// What containers of a pod leave unsaid although a quota limits `names`: `must specify limits.cpu for: a,b; ...`.
+#[must_use]
+pub fn missing(names: &[&str], pod: &Value) -> Option<String> {
+    let spec = &pod["spec"];
+    let said = |owner: &Value| {
+        let list = |list: &str| amounts(&owner["resources"][list]);
+        named(&list("requests"), &list("limits"))
+    };
+    let whole = said(spec);
+    let required: Vec<&str> =
+        names.iter().copied().filter(|name| REQUIRED.contains(name) && !whole.contains_key(*name)).collect();
+    let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for list in ["containers", "initContainers"] {
+        for container in meta::get_array(spec, &[list]) {
+            let said = said(container);
+            for name in required.iter().filter(|name| !said.contains_key(**name)) {
+                missing.entry(name).or_default().insert(meta::get_str(container, &["name"]));
+            }
+        }
+    }
+    if missing.is_empty() {
+        return None;
+    }
+    let one = |(name, containers): (&str, BTreeSet<&str>)| {
+        format!("{name} for: {}", containers.into_iter().collect::<Vec<_>>().join(","))
+    };
+    Some(format!("must specify {}", missing.into_iter().map(one).collect::<Vec<_>>().join("; ")))
+}

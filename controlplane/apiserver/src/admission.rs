@@ -1,0 +1,103 @@
+//! Admission of writes: what depends on other objects, on who asks, or on how much there is already.
+//!
+//! Every write comes through here, whatever its verb: create, update, each patch format, server-side apply and the
+//! subresources. [`authz::admission`](crate::authz::admission) holds what is about rights; the rest is here. Webhooks
+//! and policies are not served yet: this is their place.
+//!
+//! ```text
+//! create   mutate_new > (defaults, validation) > check_new > reserve addresses > write with quota, one transaction
+//! update   (defaults, validation) > check_update > reserve addresses > write with quota, one transaction
+//! ```
+
+pub(crate) mod limit_range;
+pub(crate) mod quota;
+
+use coracle_api::status::Status;
+use serde_json::Value;
+
+use crate::{
+    authz,
+    endpoints::Call,
+    registry::{
+        resource::Resource,
+        store::{
+            WriteOptions,
+            update::{Change, Part},
+        },
+    },
+    user::UserInfo,
+};
+
+/// Changes and checks a new object before it is defaulted and validated.
+pub(crate) async fn mutate_new(call: &Call<'_>, namespace: &str, object: &mut Value) -> Result<(), Status> {
+    authz::admission::check_create(call, object)?;
+    match (call.resource.info.group, call.resource.info.plural) {
+        ("certificates.k8s.io", "certificatesigningrequests") => sign_request(call.user, &mut object["spec"]),
+        ("", "pods") => {
+            let ranges = limit_range::in_namespace(call.server, namespace).await?;
+            if !ranges.is_empty() {
+                // What a container asks for follows from its limits before it follows from the namespace's.
+                call.resource.strategy.default(object);
+                ranges.iter().for_each(|range| limit_range::fill(range, object));
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Checks a new object that is defaulted and valid.
+pub(crate) async fn check_new(
+    server: &crate::ApiServer,
+    resource: &Resource,
+    namespace: &str,
+    object: &Value,
+) -> Result<(), Status> {
+    limit_range::check(server, resource, namespace, object).await
+}
+
+/// Checks a change. Runs on the new object, which is valid.
+pub(crate) fn check_update(call: &Call<'_>, new: &mut Value, old: &Value) -> Result<(), Status> {
+    authz::admission::check_update(call, new, old)?;
+    let (plural, subresource) = (call.resource.info.plural, call.info.subresource);
+    let is_sized = matches!((plural, subresource), ("pods", "resize") | ("persistentvolumeclaims", ""));
+    if call.resource.info.group.is_empty() && is_sized && new["spec"] != old["spec"] {
+        limit_range::check_known(call.server, call.resource, &call.info.namespace, new)?;
+    }
+    Ok(())
+}
+
+/// The change that a request makes, with everything that has to look at it.
+pub(crate) fn change<'a>(
+    call: &'a Call<'_>,
+    part: Part,
+    options: WriteOptions,
+    reserve: crate::registry::store::update::Reserve<'a>,
+    owners: &'a crate::registry::owners::Owners,
+) -> Change<'a> {
+    Change {
+        namespace: &call.info.namespace,
+        name: &call.info.name,
+        part,
+        options,
+        tries: None,
+        reserve: Some(reserve),
+        owners: Some(owners),
+        quotas: None,
+    }
+}
+
+/// Writes into a certificate request who made it: signers go by that.
+fn sign_request(user: &UserInfo, spec: &mut Value) {
+    spec["username"] = user.name.as_str().into();
+    spec["groups"] = user.groups.clone().into();
+    spec["uid"] = user.uid.as_str().into();
+    let extra: serde_json::Map<String, Value> =
+        user.extra.iter().map(|(key, values)| (key.clone(), values.clone().into())).collect();
+    if let Some(spec) = spec.as_object_mut() {
+        spec.remove("extra");
+        if !extra.is_empty() {
+            spec.insert("extra".to_owned(), extra.into());
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! LimitRanger: gives containers the requests and limits of their namespace's LimitRanges, and holds containers, pods
+//! and claims to them.
+//!
+//! Source: `plugin/pkg/admission/limitranger/admission.go` at v1.37; where upstream's order is a Go map's, it is the
+//! names' here.
+
+use coracle_api::{
+    meta,
+    quantity::Quantity,
+    quota::{self, Amounts},
+    status::Status,
+};
+use serde_json::Value;
+
+use crate::{
+    ApiServer,
+    registry::{fill as fields, resource::Resource, store::cache_status},
+    watch_cache::{Scope, Selection},
+};
+
+const ANNOTATION: &str = "kubernetes.io/limit-ranger";
+
+/// The LimitRanges of a namespace, of this moment.
+pub(crate) async fn in_namespace(server: &ApiServer, namespace: &str) -> Result<Vec<Value>, Status> {
+    server.store.cache.catch_up().await.map_err(cache_status)?;
+    Ok(known(server, namespace))
+}
+
+/// Those that the cache knows of.
+fn known(server: &ApiServer, namespace: &str) -> Vec<Value> {
+    let Some(ranges) = server.registry.core("limitranges").filter(|ranges| !ranges.cache.is_empty()) else {
+        return Vec::new();
+    };
+    let selection = Selection::of(Scope::Namespace(namespace.to_owned()));
+    let snapshot = ranges.cache.snapshot();
+    snapshot.select(&selection, &ranges.prefix).filter_map(|entry| serde_json::from_slice(entry.json()).ok()).collect()
+}
+
+/// Checks an object against every LimitRange of its namespace.
+///
+/// # Errors
+/// 403 with everything that is out of range.
+pub(crate) async fn check(
+    server: &ApiServer,
+    resource: &Resource,
+    namespace: &str,
+    object: &Value,
+) -> Result<(), Status> {
+    if !resource.is_core("pods") && !resource.is_core("persistentvolumeclaims") {
+        return Ok(());
+    }
+    // For a pod they have been read just now.
+    if !resource.is_core("pods") {
+        server.store.cache.catch_up().await.map_err(cache_status)?;
+    }
+    check_known(server, resource, namespace, object)
+}
+
+/// The same against those that the cache knows of.
+pub(crate) fn check_known(
+    server: &ApiServer,
+    resource: &Resource,
+    namespace: &str,
+    object: &Value,
+) -> Result<(), Status> {
+    for range in known(server, namespace) {
+        let problems = if resource.is_core("pods") { pod(&range, object) } else { claim(&range, object) };
+        let why = match &problems[..] {
+            [] => continue,
+            [one] => one.clone(),
+            several => format!("[{}]", several.join(", ")),
+        };
+        return Err(Status::forbidden(&resource.group_resource, meta::name(object), why));
+    }
+    Ok(())
+}
+
+fn limits<'a>(range: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {
+    meta::get_array(range, &["spec", "limits"]).iter().filter(move |limit| limit["type"] == kind)
+}
+
+// === defaults ===
+
+/// Gives every container what it does not say itself, and writes down what was given.
+pub(crate) fn fill(range: &Value, pod: &mut Value) {
+    let mut given = Vec::new();
+    for (list, title) in [("containers", "container"), ("initContainers", "init container")] {
+        fields::each(&mut pod["spec"], list, |container| {
+            let name = meta::get_str(container, &["name"]).to_owned();
+            for (target, source, word) in [("requests", "defaultRequest", "request"), ("limits", "default", "limit")] {
+                let set = fill_list(range, container, target, source);
+                if !set.is_empty() {
+                    given.push(format!("{} {word} for {title} {name}", set.join(", ")));
+                }
+            }
+        });
+    }
+    if !given.is_empty() {
+        meta::set_annotation(pod, ANNOTATION, &format!("LimitRanger plugin set: {}", given.join("; ")));
+    }
+}
+
+/// The names of what was set.
+fn fill_list(range: &Value, container: &mut Value, target: &str, source: &str) -> Vec<String> {
+    let mut set = Vec::new();
+    for limit in limits(range, "Container") {
+        for (name, amount) in limit[source].as_object().into_iter().flatten() {
+            if container["resources"][target][name].is_null() {
+                fields::object(container, "resources");
+                fields::object(&mut container["resources"], target);
+                container["resources"][target][name] = amount.clone();
+                set.push(name.clone());
+            }
+        }
+    }
+    set.sort();
+    set
+}
+
+// === checks ===
+
+/// What is asked for, and at most.
+struct Asked {
+    requests: Amounts,
+    limits: Amounts,
+}
+
+fn pod(range: &Value, pod: &Value) -> Vec<String> {
+    let mut problems = Vec::new();
+    let spec = &pod["spec"];
+    for limit in limits(range, "Container") {
+        for list in ["containers", "initContainers"] {
+            for container in meta::get_array(spec, &[list]) {
+                let of = |list: &str| quota::amounts(&container["resources"][list]);
+                bounds(&mut problems, "Container", limit, &Asked { requests: of("requests"), limits: of("limits") });
+            }
+        }
+    }
+    for limit in limits(range, "Pod") {
+        let of = |list: &str| quota::sum_requests(spec, list);
+        bounds(&mut problems, "Pod", limit, &Asked { requests: of("requests"), limits: of("limits") });
+    }
+    problems
+}
+
+fn claim(range: &Value, claim: &Value) -> Vec<String> {
+    const KIND: &str = "PersistentVolumeClaim";
+    let mut problems = Vec::new();
+    let requests = quota::amounts(&claim["spec"]["resources"]["requests"]);
+    for limit in limits(range, KIND) {
+        for (bound, is_beyond) in [("min", Quantity::lt as fn(&_, &_) -> bool), ("max", Quantity::gt)] {
+            for (name, enforced) in quota::amounts(&limit[bound]) {
+                let start = format!("{bound}imum {name} usage per {KIND} is {enforced}");
+                match requests.get(&name) {
+                    None => problems.push(format!("{start}.  No request is specified")),
+                    Some(asked) if is_beyond(asked, &enforced) => {
+                        problems.push(format!("{start}, but request is {asked}"));
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+    }
+    problems
+}
+
+fn bounds(problems: &mut Vec<String>, kind: &str, limit: &Value, asked: &Asked) {
+    let (requests, limits) = (&asked.requests, &asked.limits);
+    for (name, least) in quota::amounts(&limit["min"]) {
+        let start = format!("minimum {name} usage per {kind} is {least}");
+        match (requests.get(&name), limits.get(&name)) {
+            (None, _) => problems.push(format!("{start}.  No request is specified")),
+            (Some(request), _) if *request < least => problems.push(format!("{start}, but request is {request}")),
+            (_, Some(limit)) if *limit < least => problems.push(format!("{start}, but limit is {limit}")),
+            _ => {}
+        }
+    }
+    for (name, most) in quota::amounts(&limit["max"]) {
+        let start = format!("maximum {name} usage per {kind} is {most}");
+        match (requests.get(&name), limits.get(&name)) {
+            (_, None) => problems.push(format!("{start}.  No limit is specified")),
+            (_, Some(limit)) if *limit > most => problems.push(format!("{start}, but limit is {limit}")),
+            (Some(request), _) if *request > most => problems.push(format!("{start}, but request is {request}")),
+            _ => {}
+        }
+    }
+    for (name, ratio) in quota::amounts(&limit["maxLimitRequestRatio"]) {
+        let start = format!("{name} max limit to request ratio per {kind} is {ratio}");
+        let some = |amounts: &Amounts| amounts.get(&name).filter(|amount| !amount.is_zero()).map(Quantity::as_f64);
+        match (some(requests), some(limits)) {
+            (None, _) => problems.push(format!("{start}, but no request is specified or request is 0")),
+            (_, None) => problems.push(format!("{start}, but no limit is specified or limit is 0")),
+            (Some(request), Some(limit)) if limit / request > ratio.as_f64() => {
+                problems.push(format!("{start}, but provided ratio is {:.6}", limit / request));
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn range(limit: Value) -> Value {
+        json!({"spec": {"limits": [limit]}})
+    }
+
+    fn one(resources: Value) -> Value {
+        json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": resources}]}})
+    }
+
+    #[test]
+    fn defaults_fill_what_is_unsaid_and_leave_a_note() {
+        let range = range(json!({"type": "Container", "default": {"cpu": "1", "memory": "1Gi"},
+            "defaultRequest": {"cpu": "500m", "memory": "1Gi"}}));
+        let mut pod = one(json!({"requests": {"cpu": "100m"}}));
+        fill(&range, &mut pod);
+        assert_eq!(
+            pod["spec"]["containers"][0]["resources"],
+            json!({"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}})
+        );
+        let note = "LimitRanger plugin set: memory request for container c; cpu, memory limit for container c";
+        assert_eq!(meta::annotation(&pod, ANNOTATION), Some(note));
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_said_in_upstreams_words() {
+        let cpu = |request: &str, limit: &str| one(json!({"requests": {"cpu": request}, "limits": {"cpu": limit}}));
+        for (limit, object, expect) in [
+            (json!({"type": "Container", "min": {"cpu": "50m"}, "max": {"cpu": "2"}}), cpu("50m", "2"), ""),
+            (
+                json!({"type": "Container", "min": {"cpu": "100m"}}),
+                cpu("50m", "2"),
+                "minimum cpu usage per Container is 100m, but request is 50m",
+            ),
+            (
+                json!({"type": "Container", "min": {"memory": "1Mi"}}),
+                cpu("50m", "2"),
+                "minimum memory usage per Container is 1Mi.  No request is specified",
+            ),
+            (
+                json!({"type": "Container", "max": {"cpu": "1"}}),
+                cpu("50m", "2"),
+                "maximum cpu usage per Container is 1, but limit is 2",
+            ),
+            (
+                json!({"type": "Pod", "max": {"memory": "1Gi"}}),
+                cpu("50m", "2"),
+                "maximum memory usage per Pod is 1Gi.  No limit is specified",
+            ),
+            (
+                json!({"type": "Container", "maxLimitRequestRatio": {"cpu": "2"}}),
+                cpu("500m", "2"),
+                "cpu max limit to request ratio per Container is 2, but provided ratio is 4.000000",
+            ),
+            (
+                json!({"type": "Container", "maxLimitRequestRatio": {"memory": "2"}}),
+                cpu("500m", "2"),
+                "memory max limit to request ratio per Container is 2, but no request is specified or request is 0",
+            ),
+        ] {
+            assert_eq!(pod(&range(limit.clone()), &object).join("; "), expect, "{limit}");
+        }
+    }
+
+    #[test]
+    fn claims_are_held_to_their_range() {
+        let range =
+            range(json!({"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}, "max": {"storage": "2Gi"}}));
+        let of = |storage: &str| json!({"spec": {"resources": {"requests": {"storage": storage}}}});
+        assert_eq!(claim(&range, &of("1Gi")).join(""), "");
+        let text = "maximum storage usage per PersistentVolumeClaim is 2Gi, but request is 3Gi";
+        assert_eq!(claim(&range, &of("3Gi")).join(""), text);
+        let text = "minimum storage usage per PersistentVolumeClaim is 1Gi, but request is 1Mi";
+        assert_eq!(claim(&range, &of("1Mi")).join(""), text);
+    }
+}

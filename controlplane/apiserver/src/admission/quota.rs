@@ -1,0 +1,188 @@
+//! Charges what objects use to the ResourceQuotas of their namespace.
+//!
+//! A quota's `status.used` is written in the same transaction as the object that uses it, compared with the revision
+//! that was read: two creates can never both take what is left for one, and a create that fails has used nothing. What
+//! goes is given back by the controller, which counts anew. Writers of one namespace take turns, so that they do not
+//! lose races against each other.
+//!
+//! Source: `k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go` at v1.37.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Weak},
+};
+
+use coracle_api::{
+    meta,
+    quota::{self, Amounts},
+    status::Status,
+};
+use coracle_store::{Compare, Op};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
+
+use crate::{
+    registry::{
+        encode,
+        resource::Resource,
+        store::{Current, Store, cache_status},
+    },
+    watch_cache::{Scope, Selection},
+};
+
+/// Namespaces with turns to take before those that nobody waits for are forgotten.
+const TURNS_KEPT: usize = 64;
+
+/// The quotas of every namespace.
+pub(crate) struct Quotas {
+    store: Store,
+    quotas: Arc<Resource>,
+    turns: Mutex<HashMap<String, Weak<AsyncMutex<()>>>>,
+}
+
+/// What is written together with an object.
+#[derive(Default)]
+pub(crate) struct Companions {
+    pub(crate) compare: Vec<Compare>,
+    pub(crate) ops: Vec<Op>,
+}
+
+/// A write that is charged.
+#[derive(Clone, Copy)]
+pub(crate) struct Charged<'a> {
+    pub(crate) resource: &'a Resource,
+    pub(crate) new: &'a Value,
+    /// `None` for a new object.
+    pub(crate) old: Option<&'a Value>,
+}
+
+impl Quotas {
+    pub(crate) fn new(store: Store, quotas: Arc<Resource>) -> Self {
+        Self { store, quotas, turns: Mutex::default() }
+    }
+
+    /// Whether objects of this resource count at all.
+    pub(crate) fn counts(resource: &Resource) -> bool {
+        resource.is_namespaced() && resource.info.plural != "events"
+    }
+
+    /// Waits for this namespace's turn; `None` if it has no quota.
+    pub(crate) async fn turn(&self, namespace: &str) -> Result<Option<OwnedMutexGuard<()>>, Status> {
+        // The first quota of all counts for nothing before the controller has seen it: no need to wait for its sight.
+        if self.quotas.cache.is_empty() {
+            return Ok(None);
+        }
+        self.store.cache.catch_up().await.map_err(cache_status)?;
+        if self.keys(namespace).is_empty() {
+            return Ok(None);
+        }
+        let turn = {
+            let mut turns = self.turns.lock();
+            if turns.len() > TURNS_KEPT {
+                turns.retain(|_, turn| turn.strong_count() > 0);
+            }
+            let known = turns.get(namespace).and_then(Weak::upgrade);
+            known.unwrap_or_else(|| {
+                let turn = Arc::new(AsyncMutex::new(()));
+                turns.insert(namespace.to_owned(), Arc::downgrade(&turn));
+                turn
+            })
+        };
+        Ok(Some(turn.lock_owned().await))
+    }
+
+    /// What has to be written for a charge.
+    ///
+    /// # Errors
+    /// 403 in upstream's words if a quota does not allow it.
+    pub(crate) async fn charge(&self, charged: Charged<'_>) -> Result<Companions, Status> {
+        let mut companions = Companions::default();
+        let now = Timestamp::now();
+        for key in self.keys(meta::namespace(charged.new)) {
+            let Some(current) = self.store.fresh(&key).await? else { continue };
+            let used = plan(&current.object, charged, now).map_err(|why| {
+                let name = match meta::name(charged.new) {
+                    "" => meta::generate_name(charged.new),
+                    name => name,
+                };
+                Status::forbidden(&charged.resource.group_resource, name, why)
+            })?;
+            if let Some(used) = used {
+                companions.add(current, &used);
+            }
+        }
+        Ok(companions)
+    }
+
+    fn keys(&self, namespace: &str) -> Vec<Arc<str>> {
+        if self.quotas.cache.is_empty() {
+            return Vec::new();
+        }
+        let selection = Selection::of(Scope::Namespace(namespace.to_owned()));
+        let snapshot = self.quotas.cache.snapshot();
+        snapshot.select(&selection, &self.quotas.prefix).map(|entry| Arc::from(entry.key())).collect()
+    }
+}
+
+impl Companions {
+    fn add(&mut self, current: Current, used: &Amounts) {
+        let mut quota = current.object;
+        meta::set(&mut quota, &["status", "used"], quota::to_value(used));
+        encode::strip(&mut quota);
+        self.compare.push(Compare::ModRevision(Arc::clone(&current.key), current.revision));
+        self.ops.push(Op::Put { key: current.key, value: encode::encode(&quota) });
+    }
+}
+
+/// What `quota` has used after the write; `None` if it does not matter to it.
+///
+/// # Errors
+/// Why it is not allowed.
+fn plan(quota: &Value, charged: Charged<'_>, now: Timestamp) -> Result<Option<Amounts>, String> {
+    let (group, plural) = (charged.resource.info.group, charged.resource.info.plural);
+    let (name, spec) = (meta::name(quota), &quota["spec"]);
+    let hard = quota::amounts(&quota["status"]["hard"]);
+    let names = quota::names_of(group, plural, hard.keys().map(String::as_str));
+    if names.is_empty() || !quota::in_scope(spec, group, plural, charged.new) {
+        return Ok(None);
+    }
+    if plural == "pods"
+        && let Some(missing) = quota::missing(&names, charged.new)
+    {
+        return Err(format!("failed quota: {name}: {missing}"));
+    }
+    let mut used = quota::amounts(&quota["status"]["used"]);
+    if names.iter().any(|name| !used.contains_key(*name)) {
+        return Err(format!("status unknown for quota: {name}, resources: {}", names.join(",")));
+    }
+    let mut asked = quota::usage(group, plural, charged.new, now);
+    let negative: Vec<&str> =
+        asked.iter().filter(|(_, amount)| amount.is_negative()).map(|(name, _)| name.as_str()).collect();
+    if !negative.is_empty() {
+        return Err(format!("quota usage is negative for resource(s): {}", negative.join(",")));
+    }
+    if let Some(old) = charged.old
+        && quota::in_scope(spec, group, plural, old)
+    {
+        let before = quota::usage(group, plural, old, now);
+        for (name, amount) in &mut asked {
+            if let Some(before) = before.get(name) {
+                *amount -= *before;
+            }
+        }
+    }
+    asked.retain(|name, amount| hard.contains_key(name) && !amount.is_zero() && !amount.is_negative());
+    if asked.is_empty() {
+        return Ok(None);
+    }
+    let before = used.clone();
+    quota::add(&mut used, &asked);
+    let exceeded: Vec<&String> = asked.keys().filter(|name| used[*name] > hard[*name]).collect();
+    if exceeded.is_empty() {
+        return Ok(Some(used));
+    }
+    let of = |amounts: &Amounts| quota::print(exceeded.iter().filter_map(|name| amounts.get_key_value(*name)));
+    Err(format!("exceeded quota: {name}, requested: {}, used: {}, limited: {}", of(&asked), of(&before), of(&hard)))
+}

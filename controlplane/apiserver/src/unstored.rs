@@ -1,0 +1,155 @@
+//! Resources of the core group that have no store: `bindings`, and the old `componentstatuses`.
+//!
+//! Source: `pkg/registry/core/pod/storage/storage.go` (LegacyBindingREST), `pkg/registry/core/componentstatus` at v1.37.
+
+use std::borrow::Cow;
+
+use coracle_api::{meta, resource::GroupResource, status::Status};
+use serde_json::{Value, json};
+
+use crate::{
+    endpoints::{Call, now_secs},
+    query::Query,
+    registry::{
+        cells::{self, NAME, items, string, text},
+        strategy::{Column, ResourceInfo, Scope, Strategy},
+    },
+    reply::Reply,
+    request_info::{ResourceRequest, Verb},
+    server::ApiServer,
+    subresource,
+    table::{
+        self, ListMeta, TableOptions,
+        accept::{self, Form},
+    },
+    user::UserInfo,
+};
+
+static BINDINGS: ResourceInfo = ResourceInfo {
+    kind: "Binding",
+    plural: "bindings",
+    singular: "binding",
+    verbs: &["create"],
+    ..ResourceInfo::in_group("", "v1")
+};
+
+static COMPONENT_STATUSES: ResourceInfo = ResourceInfo {
+    kind: "ComponentStatus",
+    plural: "componentstatuses",
+    singular: "componentstatus",
+    short_names: &["cs"],
+    scope: Scope::Cluster,
+    verbs: &["get", "list"],
+    ..ResourceInfo::in_group("", "v1")
+};
+
+/// For discovery and OpenAPI.
+pub(crate) static INFOS: [&ResourceInfo; 2] = [&BINDINGS, &COMPONENT_STATUSES];
+
+const DEPRECATED: &str = "v1 ComponentStatus is deprecated in v1.19+";
+const COMPONENTS: [&str; 3] = ["controller-manager", "etcd-0", "scheduler"];
+
+/// The resource that a request is about, if it is one of these.
+pub(crate) fn find(info: &ResourceRequest<'_>) -> Option<&'static ResourceInfo> {
+    let is_core = info.group.is_empty() && info.version == "v1" && info.subresource.is_empty();
+    INFOS.into_iter().find(|resource| is_core && resource.plural == info.resource)
+}
+
+/// One request to one of these.
+pub(crate) struct Request<'a> {
+    pub(crate) server: &'a std::sync::Arc<ApiServer>,
+    pub(crate) user: &'a UserInfo,
+    pub(crate) info: &'a ResourceRequest<'a>,
+    pub(crate) query: &'a Query<'a>,
+    pub(crate) headers: &'a http::HeaderMap,
+    pub(crate) body: bytes::Bytes,
+}
+
+/// Serves it.
+pub(crate) async fn serve(request: Request<'_>, about: &'static ResourceInfo) -> Result<Reply, Status> {
+    match (about.plural, request.info.verb) {
+        ("bindings", Verb::Create) => bind(request).await,
+        ("componentstatuses", Verb::Get | Verb::List) => status(&request),
+        (plural, verb) => Err(Status::method_not_supported(&GroupResource::new("", plural), verb.as_str())),
+    }
+}
+
+/// The same as a binding below its pod, whose name is in the body.
+async fn bind(request: Request<'_>) -> Result<Reply, Status> {
+    let Request { server, user, info, query, headers, body } = request;
+    let pods = server.registry.core("pods").ok_or_else(Status::no_such_path)?;
+    let nameless = Call { server, user, resource: pods, info, query, headers, body };
+    let binding = nameless.decode(&coracle_api::resource::Gvk::new("", "v1", "Binding"))?.object;
+    let name = meta::name(&binding);
+    if name.is_empty() {
+        return Err(Status::bad_request("name is required"));
+    }
+    let below = ResourceRequest { resource: "pods", subresource: "binding", name: Cow::Borrowed(name), ..info.clone() };
+    let call = Call { info: &below, ..nameless };
+    subresource::bind(&call).await
+}
+
+/// Who answers here runs with all of its parts, or is about to be started again.
+fn status(request: &Request<'_>) -> Result<Reply, Status> {
+    let about = GroupResource::new("", COMPONENT_STATUSES.plural);
+    let name = request.info.name.as_ref();
+    let is_list = request.info.verb == Verb::List;
+    let components: Vec<Value> =
+        COMPONENTS.iter().filter(|component| is_list || **component == name).map(|name| component(name)).collect();
+    if components.is_empty() && !is_list {
+        return Err(Status::not_found(&about, name));
+    }
+    let accept = request.headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let form = accept::negotiate(accept).ok_or_else(|| Status::not_acceptable(&["application/json"]))?;
+    let reply = match (form, is_list) {
+        (Form::Table(version), _) => {
+            let include = table::IncludeObject::parse(request.query.get("includeObject").unwrap_or_default());
+            let include = include.unwrap_or(table::IncludeObject::Metadata);
+            let options = TableOptions { version, include, with_columns: true, now_secs: now_secs() };
+            let encoded: Vec<Vec<u8>> = components.iter().map(|one| one.to_string().into_bytes()).collect();
+            let rows = encoded.iter().map(Vec::as_slice);
+            Reply::json(table::render(&ComponentStatus, rows, options, &ListMeta::default()))
+        }
+        (_, true) => Reply::value(
+            &json!({"kind": "ComponentStatusList", "apiVersion": "v1", "metadata": {}, "items": components}),
+        ),
+        (_, false) => Reply::value(&components[0]),
+    };
+    Ok(reply.with_warnings(vec![DEPRECATED.to_owned()]))
+}
+
+fn component(name: &str) -> Value {
+    json!({"kind": "ComponentStatus", "apiVersion": "v1", "metadata": {"name": name},
+        "conditions": [{"type": "Healthy", "status": "True", "message": "ok"}]})
+}
+
+/// The columns.
+struct ComponentStatus;
+
+static COLUMNS: &[Column] = &[
+    NAME,
+    text("Status", "Status of the component conditions"),
+    text("Message", "Message of the component conditions"),
+    text("Error", "Error of the component conditions"),
+];
+
+impl Strategy for ComponentStatus {
+    fn resource(&self) -> &'static ResourceInfo {
+        &COMPONENT_STATUSES
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn row(&self, object: &Value, _now_secs: i64) -> Vec<Value> {
+        let healthy = items(&object["conditions"]).iter().find(|condition| condition["type"] == "Healthy");
+        let said = |field: &str| healthy.map_or("", |condition| string(&condition[field]));
+        let status = match said("status") {
+            "True" => "Healthy",
+            "False" => "Unhealthy",
+            _ => "Unknown",
+        };
+        vec![cells::name(object), status.into(), said("message").into(), said("error").into()]
+    }
+}
