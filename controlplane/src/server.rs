@@ -17,7 +17,7 @@ use coracle_apiserver::{
     pki::{self, Pki, PkiError, ServerNames},
     token_file::{self, TokenFileError},
 };
-use coracle_controllers::ControllersConfig;
+use coracle_controllers::{Clients, ControllersConfig};
 use coracle_scheduler::SchedulerConfig;
 use coracle_store::{
     Backend, StoreError,
@@ -226,6 +226,19 @@ async fn open(config: &ServerConfig, server_dir: PathBuf) -> Result<(Arc<dyn Bac
     opened.await.map_err(|_| ServerError::PartDied { part: "the store" })?
 }
 
+/// Each controller as its own service account, with what `system:controller:*` gives it; what they share as
+/// `system:kube-controller-manager`.
+fn controller_clients(apiserver: &Arc<ApiServer>) -> Clients {
+    let shared = apiserver.client(UserInfo::new("system:kube-controller-manager", &[]));
+    // Weak: what the controllers hold keeps no stopped server alive.
+    let server = Arc::downgrade(apiserver);
+    let fallback = shared.clone();
+    Clients::new(shared, move |account| match server.upgrade() {
+        Some(server) => server.client(UserInfo::service_account("kube-system", account)),
+        None => fallback.clone(),
+    })
+}
+
 fn start_parts(
     config: &ServerConfig,
     apiserver: &Arc<ApiServer>,
@@ -234,8 +247,11 @@ fn start_parts(
 ) -> Vec<(&'static str, JoinHandle<()>)> {
     let mut parts = Vec::new();
     let client = apiserver.client(UserInfo::new("system:kube-scheduler", &[]));
+    let scheduling = SchedulerConfig::default();
+    let metrics = scheduling.metrics.clone();
+    apiserver.expose(move |out| metrics.write(out));
     let scheduler = supervise("the scheduler", shutdown.clone(), move |stop| {
-        coracle_scheduler::run(client.clone(), SchedulerConfig::default(), stop)
+        coracle_scheduler::run(client.clone(), scheduling.clone(), stop)
     });
     parts.push(("the scheduler", tokio::spawn(scheduler)));
     // Validated: IPv4.
@@ -244,9 +260,11 @@ fn start_parts(
         controllers.node_mask_bits = NODE_MASK_BITS.max(cluster_cidr.prefix_len());
         controllers.node_monitor_grace = config.node_monitor_grace;
         controllers.eviction_timeout = config.eviction_timeout;
-        let client = apiserver.client(UserInfo::component("system:kube-controller-manager"));
+        let metrics = controllers.metrics.clone();
+        apiserver.expose(move |out| metrics.write(out));
+        let clients = controller_clients(apiserver);
         let controllers = supervise("the controllers", shutdown.clone(), move |stop| {
-            coracle_controllers::run(client.clone(), controllers.clone(), stop)
+            coracle_controllers::run(clients.clone(), controllers.clone(), stop)
         });
         parts.push(("the controllers", tokio::spawn(controllers)));
     }

@@ -71,7 +71,7 @@ impl CertificateController {
             validity: context.config.certificate_validity,
             requests: requests.cache(),
             nodes: nodes.cache(),
-            queue: Arc::new(WorkQueue::new()),
+            queue: context.queue("certificate"),
         });
         let queue = this.queue.clone();
         requests.on_change(move |change| queue.add(Key::of(change.latest().as_ref())));

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use coracle_api::exposition::Registry;
 use ipnet::Ipv4Net;
 
 /// The settings of every controller.
@@ -30,6 +31,8 @@ pub struct ControllersConfig {
     pub certificate_validity: Duration,
     /// How often the served kinds are discovered again for garbage collection.
     pub discovery_period: Duration,
+    /// Where the controllers count what they do.
+    pub metrics: Registry,
 }
 
 impl ControllersConfig {
@@ -47,6 +50,7 @@ impl ControllersConfig {
             terminated_pod_threshold: 12_500,
             certificate_validity: Duration::from_secs(365 * 24 * 3600),
             discovery_period: Duration::from_secs(30),
+            metrics: Registry::default(),
         }
     }
 }

@@ -1,18 +1,35 @@
 //! What every controller gets: the way to the API, the settings and the event recorder.
 
+use std::hash::Hash;
 use std::sync::Arc;
 
 use kube::Client;
 
+use crate::clients::Clients;
 use crate::config::ControllersConfig;
 use crate::event_recorder::EventRecorder;
+use crate::work_queue::WorkQueue;
 
 /// Handed to each controller's constructor.
 #[derive(Clone)]
 pub(crate) struct Context {
+    /// With the identity of the controller that this is for.
     pub(crate) client: Client,
+    pub(crate) clients: Clients,
     pub(crate) config: Arc<ControllersConfig>,
     pub(crate) recorder: EventRecorder,
+}
+
+impl Context {
+    /// The same with the identity of a controller: its service account in `kube-system`.
+    pub(crate) fn of(&self, account: &str) -> Self {
+        Self { client: self.clients.of(account), ..self.clone() }
+    }
+
+    /// A queue that `/metrics` shows under upstream's name for it.
+    pub(crate) fn queue<K: Clone + Eq + Hash>(&self, name: &str) -> Arc<WorkQueue<K>> {
+        Arc::new(WorkQueue::named(&self.config.metrics, name))
+    }
 }
 
 /// Whether a failed call says that the object does not exist.

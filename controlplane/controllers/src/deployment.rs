@@ -13,7 +13,6 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::SelectorExt;
 use kube::{Api, Client};
-use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::{Cache, Change, Key};
@@ -66,7 +65,7 @@ impl DeploymentController {
             deployments: deployments.cache(),
             replica_sets: replica_sets.cache(),
             pods: pods.cache(),
-            queue: Arc::new(WorkQueue::new()),
+            queue: context.queue("deployment"),
         });
         let controller = this.clone();
         deployments.on_change(move |change| controller.queue.add(Key::of(change.latest().as_ref())));
@@ -278,13 +277,10 @@ impl DeploymentController {
 
     async fn write_revision(&self, deployment: &Deployment, revision: &str) -> Result<Deployment, ReconcileError> {
         let api: Api<Deployment> = Api::namespaced(self.client.clone(), namespace_of(deployment));
-        let patch = json!({"metadata": {
-            "uid": deployment.metadata.uid,
-            "resourceVersion": deployment.metadata.resource_version,
-            "annotations": {replica_set::REVISION: revision},
-        }});
-        let patch = Patch::Merge(patch);
-        api.patch(name_of(deployment), &PatchParams::default(), &patch).await.during("annotate Deployment")
+        let mut wanted = deployment.clone();
+        let annotations = wanted.metadata.annotations.get_or_insert_default();
+        annotations.insert(replica_set::REVISION.to_owned(), revision.to_owned());
+        api.replace(name_of(deployment), &PostParams::default(), &wanted).await.during("annotate Deployment")
     }
 
     async fn write_status(&self, deployment: &Deployment, status: DeploymentStatus) -> Result<(), ReconcileError> {

@@ -52,7 +52,7 @@ impl EndpointsController {
             services: services.cache(),
             pods: pods.cache(),
             endpoints: endpoints.cache(),
-            queue: Arc::new(WorkQueue::new()),
+            queue: context.queue("endpoint"),
         });
         let queue = this.queue.clone();
         endpoints.on_change(move |change| {

@@ -62,7 +62,7 @@ impl EndpointSliceController {
             pods: pods.cache(),
             nodes: nodes.cache(),
             slices: slices.cache(),
-            queue: Arc::new(WorkQueue::new()),
+            queue: context.queue("endpoint_slice"),
             expectations: Expectations::default(),
         });
         let controller = this.clone();

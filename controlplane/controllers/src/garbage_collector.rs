@@ -6,7 +6,7 @@
 //! Source: `pkg/controller/garbagecollector/garbagecollector.go` at v1.37.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -46,6 +46,8 @@ pub(crate) struct GarbageCollector {
     orphans: Arc<WorkQueue<Uid>>,
     /// Kinds that informers feed.
     fed: Mutex<HashSet<(String, String)>>,
+    /// Told of the namespace of everything that goes.
+    on_removed: OnceLock<Box<dyn Fn(&str) + Send + Sync>>,
 }
 
 impl GarbageCollector {
@@ -55,9 +57,10 @@ impl GarbageCollector {
             kinds,
             discovery_period: context.config.discovery_period,
             graph: Mutex::default(),
-            deletes: Arc::new(WorkQueue::new()),
-            orphans: Arc::new(WorkQueue::new()),
+            deletes: context.queue("garbage_collector_attempt_to_delete"),
+            orphans: context.queue("garbage_collector_attempt_to_orphan"),
             fed: Mutex::default(),
+            on_removed: OnceLock::new(),
         })
     }
 
@@ -107,8 +110,19 @@ impl GarbageCollector {
         self.enqueue(work);
     }
 
+    /// Calls `handler` with the namespace of every object that goes, of any kind. One handler.
+    pub(crate) fn on_removed(&self, handler: impl Fn(&str) + Send + Sync + 'static) {
+        drop(self.on_removed.set(Box::new(handler)));
+    }
+
     fn removed(&self, uid: &str) {
-        let work = self.graph.lock().remove(uid);
+        let mut graph = self.graph.lock();
+        let namespace = graph.namespace(uid);
+        let work = graph.remove(uid);
+        drop(graph);
+        if let (Some(handler), Some(namespace)) = (self.on_removed.get(), namespace.filter(|name| !name.is_empty())) {
+            handler(&namespace);
+        }
         self.enqueue(work);
     }
 

@@ -14,7 +14,9 @@
 //! | `event_recorder` | Events, aggregated and bounded |
 //! | `owner`, `expectations`, `pod_state` | controller references; writes not seen yet; questions about a Pod |
 //! | `deployment`, `replicaset` | from a Deployment to Pods |
+//! | `job` | from a Job to Pods that end |
 //! | `endpointslice`, `endpoints`, `service_endpoints` | from a Service to the addresses behind it |
+//! | `endpointslice_mirroring` | Endpoints that others write, as EndpointSlices |
 //! | `node_ipam` | a `podCIDR` for each Node |
 //! | `node_lifecycle`, `taint_eviction`, `pod_gc` | silent nodes, their taints, and the pods on them |
 //! | `namespace_content` | the default ServiceAccount and the root CA of each namespace |
@@ -23,12 +25,15 @@
 //! | `certificate_signing` | node certificates |
 //! | `cluster_role_aggregation` | the rules of ClusterRoles that are made from others |
 //! | `token_cleaner` | expired bootstrap tokens |
+//! | `resource_quota` | what each quota's namespace uses |
+//! | `clients` | the identity of each controller |
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that cannot go on fails"))]
 
 mod cache;
 mod certificate_signing;
+mod clients;
 mod cluster_role_aggregation;
 mod config;
 mod context;
@@ -36,10 +41,12 @@ mod controller;
 mod deployment;
 mod endpoints;
 mod endpointslice;
+mod endpointslice_mirroring;
 mod event_recorder;
 mod expectations;
 mod garbage_collector;
 mod informer;
+mod job;
 mod manager;
 mod namespace;
 mod namespace_content;
@@ -49,11 +56,13 @@ mod owner;
 mod pod_gc;
 mod pod_state;
 mod replicaset;
+mod resource_quota;
 mod served_kinds;
 mod service_endpoints;
 mod taint_eviction;
 mod token_cleaner;
 mod work_queue;
 
+pub use clients::Clients;
 pub use config::ControllersConfig;
 pub use manager::{RunError, run};

@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Endpoints, Namespace, Node, Pod, Secret, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Endpoints, Namespace, Node, Pod, ResourceQuota, Secret, Service, ServiceAccount,
+};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::runtime::watcher;
@@ -18,15 +21,18 @@ use tracing::{error, info};
 
 use crate::certificate_signing::CertificateController;
 use crate::certificate_signing::authority::{Authority, AuthorityError};
+use crate::clients::Clients;
 use crate::cluster_role_aggregation::{self, ClusterRoleAggregation};
 use crate::config::ControllersConfig;
 use crate::context::Context;
 use crate::deployment::DeploymentController;
 use crate::endpoints::EndpointsController;
 use crate::endpointslice::EndpointSliceController;
+use crate::endpointslice_mirroring::MirroringController;
 use crate::event_recorder;
 use crate::garbage_collector::GarbageCollector;
 use crate::informer::Informer;
+use crate::job::JobController;
 use crate::namespace::NamespaceController;
 use crate::namespace_content::{self, NamespaceContentController};
 use crate::node_ipam::NodeIpamController;
@@ -34,6 +40,7 @@ use crate::node_lifecycle::{self, NodeLifecycleController};
 use crate::pod_gc::PodGcController;
 use crate::pod_state;
 use crate::replicaset::ReplicaSetController;
+use crate::resource_quota::ResourceQuotaController;
 use crate::served_kinds::ServedKinds;
 use crate::service_endpoints::ServiceTrigger;
 use crate::taint_eviction::TaintEvictionController;
@@ -63,18 +70,24 @@ impl From<AuthorityError> for RunError {
 
 /// Runs every controller until `shutdown`. Returns early only if the settings are unusable.
 ///
-/// The client needs the rights of a cluster administrator. Nothing is written before the first watches are complete.
+/// Each controller acts as its own service account, as [`Clients`] says. Nothing is written before the first watches are
+/// complete.
 ///
 /// # Errors
 /// [`RunError`] for settings that do not fit together: permanent, report to the user.
-pub async fn run(client: Client, config: ControllersConfig, shutdown: CancellationToken) -> Result<(), RunError> {
+pub async fn run(
+    clients: impl Into<Clients>,
+    config: ControllersConfig,
+    shutdown: CancellationToken,
+) -> Result<(), RunError> {
+    let clients = clients.into();
     let (mask, cluster) = (config.node_mask_bits, config.cluster_cidr);
     if mask < cluster.prefix_len() || mask > 30 {
         return Err(RunError::NodeMask { cluster_cidr: cluster, node_mask_bits: mask });
     }
     let authority = Authority::new(&config.ca_certificate_pem, &config.ca_key_pem)?;
-    let (recorder, events) = event_recorder::channel(client.clone());
-    let context = Context { client, config: Arc::new(config), recorder };
+    let (recorder, events) = event_recorder::channel(clients.shared.clone());
+    let context = Context { client: clients.shared.clone(), clients, config: Arc::new(config), recorder };
     let mut tasks = Tasks { set: JoinSet::new(), shutdown: shutdown.clone() };
     tasks.set.spawn(events.run(shutdown.clone()));
     start(&context, authority, &mut tasks);
@@ -120,6 +133,7 @@ struct Informers {
     pods: Informer<Pod>,
     replica_sets: Informer<ReplicaSet>,
     deployments: Informer<Deployment>,
+    jobs: Informer<Job>,
     services: Informer<Service>,
     endpoint_slices: Informer<EndpointSlice>,
     endpoints: Informer<Endpoints>,
@@ -131,6 +145,7 @@ struct Informers {
     root_cas: Informer<ConfigMap>,
     tokens: Informer<Secret>,
     cluster_roles: Informer<ClusterRole>,
+    quotas: Informer<ResourceQuota>,
 }
 
 impl Informers {
@@ -142,6 +157,7 @@ impl Informers {
             pods: Informer::new(Api::all(client.clone()), everything(), pod_state::trim),
             replica_sets: Informer::new(Api::all(client.clone()), everything(), |_| {}),
             deployments: Informer::new(Api::all(client.clone()), everything(), |_| {}),
+            jobs: Informer::new(Api::all(client.clone()), everything(), |_| {}),
             services: Informer::new(Api::all(client.clone()), everything(), |service| {
                 service.metadata.annotations = None;
                 service.status = None;
@@ -160,6 +176,7 @@ impl Informers {
             root_cas: Informer::new(Api::all(client.clone()), named(namespace_content::ROOT_CA), |_| {}),
             tokens: Informer::new(Api::namespaced(client.clone(), "kube-system"), tokens, token_cleaner::trim),
             cluster_roles: Informer::new(Api::all(client.clone()), everything(), cluster_role_aggregation::trim),
+            quotas: Informer::new(Api::all(client.clone()), everything(), |quota| quota.status = None),
         }
     }
 
@@ -169,6 +186,7 @@ impl Informers {
             Box::pin(self.pods.run(shutdown())),
             Box::pin(self.replica_sets.run(shutdown())),
             Box::pin(self.deployments.run(shutdown())),
+            Box::pin(self.jobs.run(shutdown())),
             Box::pin(self.services.run(shutdown())),
             Box::pin(self.endpoint_slices.run(shutdown())),
             Box::pin(self.endpoints.run(shutdown())),
@@ -180,6 +198,7 @@ impl Informers {
             Box::pin(self.root_cas.run(shutdown())),
             Box::pin(self.tokens.run(shutdown())),
             Box::pin(self.cluster_roles.run(shutdown())),
+            Box::pin(self.quotas.run(shutdown())),
         ];
         for run in runs {
             tasks.set.spawn(run);
@@ -189,69 +208,102 @@ impl Informers {
 
 /// The collector, fed by every informer that sees all objects of its kind.
 fn collector(context: &Context, kinds: &Arc<ServedKinds>, i: &mut Informers) -> Arc<GarbageCollector> {
-    let collector = GarbageCollector::new(context, kinds.clone());
+    let collector = GarbageCollector::new(&context.of("generic-garbage-collector"), kinds.clone());
     collector.feed(&mut i.pods);
     collector.feed(&mut i.replica_sets);
     collector.feed(&mut i.deployments);
+    collector.feed(&mut i.jobs);
     collector.feed(&mut i.services);
     collector.feed(&mut i.endpoint_slices);
     collector.feed(&mut i.endpoints);
     collector.feed(&mut i.nodes);
     collector.feed(&mut i.namespaces);
     collector.feed(&mut i.requests);
+    collector.feed(&mut i.quotas);
     collector
 }
 
 fn start(context: &Context, authority: Authority, tasks: &mut Tasks) {
     let mut i = Informers::new(&context.client);
-    let (pods, nodes, services) = (i.pods.synced(), i.nodes.synced(), i.services.synced());
-    let (replica_sets, namespaces) = (i.replica_sets.synced(), i.namespaces.synced());
+    start_workloads(context, &mut i, tasks);
+    start_services(context, &mut i, tasks);
+    start_nodes(context, authority, &mut i, tasks);
+    start_cluster(context, &mut i, tasks);
+    i.spawn(tasks);
+}
 
-    let replicaset = ReplicaSetController::new(context, &mut i.replica_sets, &mut i.pods);
+fn start_workloads(context: &Context, i: &mut Informers, tasks: &mut Tasks) {
+    let (pods, replica_sets) = (i.pods.synced(), i.replica_sets.synced());
+    let replicaset = ReplicaSetController::new(&context.of("replicaset-controller"), &mut i.replica_sets, &mut i.pods);
     tasks.spawn(vec![pods.clone(), replica_sets.clone()], move |shutdown| replicaset.run(shutdown));
 
-    let deployment = DeploymentController::new(context, &mut i.deployments, &mut i.replica_sets, &mut i.pods);
-    tasks.spawn(vec![pods.clone(), replica_sets.clone(), i.deployments.synced()], move |shutdown| {
-        deployment.run(shutdown)
-    });
+    let context_of_deployments = context.of("deployment-controller");
+    let deployment =
+        DeploymentController::new(&context_of_deployments, &mut i.deployments, &mut i.replica_sets, &mut i.pods);
+    tasks.spawn(vec![pods.clone(), replica_sets, i.deployments.synced()], move |shutdown| deployment.run(shutdown));
 
-    let lifecycle = NodeLifecycleController::new(context, &mut i.nodes, &i.leases, &mut i.pods);
+    let job = JobController::new(&context.of("job-controller"), &mut i.jobs, &mut i.pods);
+    tasks.spawn(vec![pods, i.jobs.synced()], move |shutdown| job.run(shutdown));
+}
+
+fn start_services(context: &Context, i: &mut Informers, tasks: &mut Tasks) {
+    let (pods, nodes, services) = (i.pods.synced(), i.nodes.synced(), i.services.synced());
+    let (all_slices, all_endpoints) = (i.endpoint_slices.synced(), i.endpoints.synced());
+    let context_of_slices = context.of("endpointslice-controller");
+    let slices =
+        EndpointSliceController::new(&context_of_slices, &i.services, &i.pods, &i.nodes, &mut i.endpoint_slices);
+    let context_of_endpoints = context.of("endpoint-controller");
+    let endpoints = EndpointsController::new(&context_of_endpoints, &i.services, &i.pods, &mut i.endpoints);
+    ServiceTrigger::install(vec![slices.queue(), endpoints.queue()], &mut i.services, &mut i.pods);
+    let needs = vec![pods.clone(), services.clone(), nodes, all_slices.clone()];
+    tasks.spawn(needs, move |shutdown| slices.run(shutdown));
+    tasks.spawn(vec![pods, services.clone(), all_endpoints.clone()], move |shutdown| endpoints.run(shutdown));
+
+    let context = context.of("endpointslicemirroring-controller");
+    let mirroring = MirroringController::new(&context, &mut i.services, &mut i.endpoints, &mut i.endpoint_slices);
+    tasks.spawn(vec![services, all_endpoints, all_slices], move |shutdown| mirroring.run(shutdown));
+}
+
+fn start_nodes(context: &Context, authority: Authority, i: &mut Informers, tasks: &mut Tasks) {
+    let (pods, nodes) = (i.pods.synced(), i.nodes.synced());
+    let context_of_nodes = context.of("node-controller");
+    let lifecycle = NodeLifecycleController::new(&context_of_nodes, &mut i.nodes, &i.leases, &mut i.pods);
     let needs = vec![pods.clone(), nodes.clone(), i.leases.synced()];
     tasks.spawn(needs, move |shutdown| lifecycle.run(shutdown));
-    let eviction = TaintEvictionController::new(context, &mut i.nodes, &mut i.pods);
+    let eviction = TaintEvictionController::new(&context_of_nodes, &mut i.nodes, &mut i.pods);
     tasks.spawn(vec![pods.clone(), nodes.clone()], move |shutdown| eviction.run(shutdown));
-    let pod_gc = PodGcController::new(context, &mut i.nodes, &mut i.pods);
-    tasks.spawn(vec![pods.clone(), nodes.clone()], move |shutdown| pod_gc.run(shutdown));
-
-    let slices = EndpointSliceController::new(context, &i.services, &i.pods, &i.nodes, &mut i.endpoint_slices);
-    let endpoints = EndpointsController::new(context, &i.services, &i.pods, &mut i.endpoints);
-    ServiceTrigger::install(vec![slices.queue(), endpoints.queue()], &mut i.services, &mut i.pods);
-    let needs = vec![pods.clone(), services.clone(), nodes.clone(), i.endpoint_slices.synced()];
-    tasks.spawn(needs, move |shutdown| slices.run(shutdown));
-    tasks.spawn(vec![pods.clone(), services, i.endpoints.synced()], move |shutdown| endpoints.run(shutdown));
-
-    let ipam = NodeIpamController::new(context, &mut i.nodes);
+    let ipam = NodeIpamController::new(&context_of_nodes, &mut i.nodes);
     tasks.spawn(vec![nodes.clone()], move |shutdown| ipam.run(shutdown));
+    let pod_gc = PodGcController::new(&context.of("pod-garbage-collector"), &mut i.nodes, &mut i.pods);
+    tasks.spawn(vec![pods, nodes.clone()], move |shutdown| pod_gc.run(shutdown));
 
+    let context = context.of("certificate-controller");
+    let certificates = CertificateController::new(&context, authority, &mut i.requests, &mut i.nodes);
+    tasks.spawn(vec![nodes, i.requests.synced()], move |shutdown| certificates.run(shutdown));
+}
+
+fn start_cluster(context: &Context, i: &mut Informers, tasks: &mut Tasks) {
+    let (pods, services, namespaces) = (i.pods.synced(), i.services.synced(), i.namespaces.synced());
     let kinds = Arc::new(ServedKinds::new(context.client.clone()));
-    let collector = collector(context, &kinds, &mut i);
-    let needs = vec![pods.clone(), replica_sets.clone(), i.deployments.synced()];
+    let collector = collector(context, &kinds, i);
+    let context_of_quotas = context.of("resourcequota-controller");
+    let changing = (&mut i.pods, &mut i.services);
+    let quota = ResourceQuotaController::new(&context_of_quotas, kinds.clone(), &collector, &mut i.quotas, changing);
+    tasks.spawn(vec![pods.clone(), services, i.quotas.synced()], move |shutdown| quota.run(shutdown));
+    let needs = vec![pods, i.replica_sets.synced(), i.deployments.synced()];
     tasks.spawn(needs, move |shutdown| collector.run(shutdown));
-    let namespace = NamespaceController::new(context, kinds, &mut i.namespaces, &mut i.pods);
+    let namespace =
+        NamespaceController::new(&context.of("namespace-controller"), kinds, &mut i.namespaces, &mut i.pods);
     tasks.spawn(vec![namespaces.clone()], move |shutdown| namespace.run(shutdown));
 
     let content = NamespaceContentController::new(context, &mut i.namespaces, &mut i.accounts, &mut i.root_cas);
     let needs = vec![namespaces, i.accounts.synced(), i.root_cas.synced()];
     tasks.spawn(needs, move |shutdown| content.run(shutdown));
 
-    let certificates = CertificateController::new(context, authority, &mut i.requests, &mut i.nodes);
-    tasks.spawn(vec![nodes, i.requests.synced()], move |shutdown| certificates.run(shutdown));
-
-    let cleaner = TokenCleaner::new(context, &mut i.tokens);
+    let cleaner = TokenCleaner::new(&context.of("token-cleaner"), &mut i.tokens);
     tasks.spawn(vec![i.tokens.synced()], move |shutdown| cleaner.run(shutdown));
 
-    let aggregation = ClusterRoleAggregation::new(context, &mut i.cluster_roles);
+    let context = context.of("clusterrole-aggregation-controller");
+    let aggregation = ClusterRoleAggregation::new(&context, &mut i.cluster_roles);
     tasks.spawn(vec![i.cluster_roles.synced()], move |shutdown| aggregation.run(shutdown));
-
-    i.spawn(tasks);
 }

@@ -11,15 +11,14 @@ use std::time::Duration;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::{Api, Client};
-use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::cache::{Cache, Change, Key};
 use crate::context::{Context, is_not_found, message_of};
-use crate::controller::{self, CallContext, Outcome, ReconcileError};
+use crate::controller::{self, CallContext, Outcome, ReconcileError, or_event};
 use crate::informer::Informer;
 use crate::served_kinds::{ServedKind, ServedKinds};
 use crate::work_queue::WorkQueue;
@@ -55,7 +54,7 @@ impl NamespaceController {
             client: context.client.clone(),
             kinds,
             namespaces: namespaces.cache(),
-            queue: Arc::new(WorkQueue::new()),
+            queue: context.queue("namespace"),
         });
         let queue = this.queue.clone();
         namespaces.on_change(move |change| {
@@ -182,10 +181,12 @@ impl NamespaceController {
         let Some(conditions) = remains.conditions(&present, Timestamp::now()) else { return Ok(()) };
         let name = namespace.metadata.name.as_deref().unwrap_or_default();
         let api: Api<Namespace> = Api::all(self.client.clone());
-        let patch = json!({"metadata": {"uid": namespace.metadata.uid}, "status": {"conditions": conditions}});
-        match api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await {
+        let mut wanted = namespace.clone();
+        wanted.status.get_or_insert_default().conditions = Some(conditions);
+        match api.replace_status(name, &PostParams::default(), &wanted).await {
             Err(error) if is_not_found(&error) => Ok(()),
-            other => other.map(drop).during("update Namespace conditions"),
+            // Another look comes anyway, with what is there by then.
+            other => or_event(other.during("update Namespace conditions")).map(drop),
         }
     }
 }

@@ -8,14 +8,13 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
-use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
-use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::{Cache, Change, Key};
 use crate::context::{Context, is_already_exists, is_namespace_terminating, is_not_found};
-use crate::controller::{self, CallContext, Outcome, ReconcileError};
+use crate::controller::{self, CallContext, Outcome, ReconcileError, or_event};
 use crate::informer::Informer;
 use crate::work_queue::WorkQueue;
 
@@ -31,7 +30,8 @@ const DESCRIPTION_TEXT: &str = "Contains a CA bundle that can be used to verify 
 
 /// The controller; its state is in caches and its queue.
 pub(crate) struct NamespaceContentController {
-    client: Client,
+    account_client: Client,
+    root_ca_client: Client,
     root_ca: String,
     namespaces: Arc<Cache<Namespace>>,
     accounts: Arc<Cache<ServiceAccount>>,
@@ -50,12 +50,13 @@ impl NamespaceContentController {
         config_maps: &mut Informer<ConfigMap>,
     ) -> Arc<Self> {
         let this = Arc::new(Self {
-            client: context.client.clone(),
+            account_client: context.of("service-account-controller").client,
+            root_ca_client: context.of("root-ca-cert-publisher").client,
             root_ca: context.config.root_ca_pem.clone(),
             namespaces: namespaces.cache(),
             accounts: accounts.cache(),
             config_maps: config_maps.cache(),
-            queue: Arc::new(WorkQueue::new()),
+            queue: context.queue("serviceaccount"),
         });
         let queue = this.queue.clone();
         namespaces.on_change(move |change| queue.add(Key::of(change.latest().as_ref())));
@@ -97,12 +98,12 @@ impl NamespaceContentController {
             return Ok(());
         }
         let account = ServiceAccount { metadata: named(namespace, DEFAULT_ACCOUNT), ..ServiceAccount::default() };
-        let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
+        let api: Api<ServiceAccount> = Api::namespaced(self.account_client.clone(), namespace);
         tolerate(api.create(&PostParams::default(), &account).await.map(drop)).during("create default ServiceAccount")
     }
 
     async fn ensure_root_ca(&self, namespace: &str) -> Result<(), ReconcileError> {
-        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        let api: Api<ConfigMap> = Api::namespaced(self.root_ca_client.clone(), namespace);
         match self.config_maps.get(&Key::new(namespace, ROOT_CA)) {
             None => {
                 let mut metadata = named(namespace, ROOT_CA);
@@ -112,15 +113,13 @@ impl NamespaceContentController {
                 tolerate(api.create(&PostParams::default(), &bundle).await.map(drop)).during("create kube-root-ca.crt")
             }
             Some(bundle) if self.is_right(&bundle) => Ok(()),
-            Some(_) => {
+            Some(bundle) => {
                 // Other keys are none of ours, as upstream has it only this one stays: replace the whole data.
-                let patch = json!([
-                    {"op": "add", "path": "/data", "value": {ROOT_CA_KEY: self.root_ca}},
-                ]);
-                let patch: Patch<()> = Patch::Json(serde_json::from_value(patch).expect("a valid JSON patch"));
-                match api.patch(ROOT_CA, &PatchParams::default(), &patch).await {
+                let data = Some([(ROOT_CA_KEY.to_owned(), self.root_ca.clone())].into());
+                let wanted = ConfigMap { data, ..bundle.as_ref().clone() };
+                match api.replace(ROOT_CA, &PostParams::default(), &wanted).await {
                     Err(error) if is_not_found(&error) => Ok(()),
-                    other => other.map(drop).during("restore kube-root-ca.crt"),
+                    other => or_event(other.during("restore kube-root-ca.crt")).map(drop),
                 }
             }
         }

@@ -46,7 +46,7 @@ impl NodeIpamController {
             cluster: context.config.cluster_cidr,
             mask_bits: context.config.node_mask_bits,
             nodes: nodes.cache(),
-            queue: Arc::new(WorkQueue::new()),
+            queue: context.queue("node_ipam"),
             recent: Mutex::default(),
         });
         let queue = this.queue.clone();

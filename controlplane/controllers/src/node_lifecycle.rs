@@ -72,7 +72,7 @@ impl NodeLifecycleController {
             nodes: nodes.cache(),
             leases: leases.cache(),
             pods: pods.cache(),
-            queue: Arc::new(WorkQueue::new()),
+            queue: context.queue("node_lifecycle_controller"),
             started: Instant::now(),
             health: Mutex::default(),
         });

@@ -44,7 +44,7 @@ impl PodGcController {
             threshold: context.config.terminated_pod_threshold,
             nodes: nodes.cache(),
             pods: pods.cache(),
-            queue: Arc::new(WorkQueue::new()),
+            queue: context.queue("orphaned_pods_nodes"),
         });
         let controller = this.clone();
         pods.on_change(move |change| {

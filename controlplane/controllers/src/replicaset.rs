@@ -59,7 +59,7 @@ impl ReplicaSetController {
             recorder: context.recorder.clone(),
             replica_sets: replica_sets.cache(),
             pods: pods.cache(),
-            queue: Arc::new(WorkQueue::new()),
+            queue: context.queue("replicaset"),
             expectations: Arc::default(),
         });
         let controller = this.clone();

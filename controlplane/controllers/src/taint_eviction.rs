@@ -50,7 +50,7 @@ impl TaintEvictionController {
             default_seconds: context.config.eviction_timeout,
             nodes: nodes.cache(),
             pods: pods.cache(),
-            queue: Arc::new(WorkQueue::new()),
+            queue: context.queue("noexec_taint_pod"),
         });
         let controller = this.clone();
         nodes.on_change(move |change| controller.node_changed(change));

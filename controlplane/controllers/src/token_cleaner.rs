@@ -33,7 +33,7 @@ impl TokenCleaner {
         let this = Arc::new(Self {
             client: context.client.clone(),
             secrets: secrets.cache(),
-            queue: Arc::new(WorkQueue::new()),
+            queue: context.queue("token_cleaner"),
         });
         let queue = this.queue.clone();
         secrets.on_change(move |change| queue.add(Key::of(change.latest().as_ref())));

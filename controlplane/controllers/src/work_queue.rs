@@ -8,10 +8,13 @@
 //!
 //! Source: `k8s.io/client-go/util/workqueue` at v1.37.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use coracle_api::exposition::{Family, Kind, Registry, Times};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -28,32 +31,80 @@ pub(crate) struct WorkQueue<K> {
     wake: Notify,
 }
 
+static DEPTH: Family = Family { name: "workqueue_depth", kind: Kind::Gauge, help: "Current depth of workqueue" };
+static ADDS: Family =
+    Family { name: "workqueue_adds_total", kind: Kind::Counter, help: "Total number of adds handled by workqueue" };
+static RETRIES: Family = Family {
+    name: "workqueue_retries_total",
+    kind: Kind::Counter,
+    help: "Total number of retries handled by workqueue",
+};
+static WAITS: Family = Family {
+    name: "workqueue_queue_duration_seconds",
+    kind: Kind::Histogram,
+    help: "How long in seconds an item stays in workqueue before being requested.",
+};
+static WORK: Family = Family {
+    name: "workqueue_work_duration_seconds",
+    kind: Kind::Histogram,
+    help: "How long in seconds processing an item from workqueue takes.",
+};
+
+/// What `/metrics` tells of a queue.
+#[derive(Debug)]
+struct Figures {
+    depth: Arc<AtomicI64>,
+    adds: Arc<AtomicI64>,
+    retries: Arc<AtomicI64>,
+    waits: Arc<Times>,
+    work: Arc<Times>,
+}
+
+impl Figures {
+    fn new(metrics: &Registry, name: &str) -> Self {
+        let labels = [("name", name)];
+        Self {
+            depth: metrics.number(&DEPTH, &labels),
+            adds: metrics.number(&ADDS, &labels),
+            retries: metrics.number(&RETRIES, &labels),
+            waits: metrics.times(&WAITS, &labels),
+            work: metrics.times(&WORK, &labels),
+        }
+    }
+}
+
 #[derive(Debug)]
 struct State<K> {
     ready: VecDeque<K>,
-    /// Keys in `ready`, and keys to run again once their present run ends.
-    dirty: HashSet<K>,
-    processing: HashSet<K>,
+    /// Keys in `ready`, and keys to run again once their present run ends, with the time of their first add.
+    dirty: HashMap<K, Instant>,
+    /// With the time at which the run began.
+    processing: HashMap<K, Instant>,
     /// By due time; the number keeps equal times apart.
     delayed: BTreeMap<(Instant, u64), K>,
     due: HashMap<K, (Instant, u64)>,
     failures: HashMap<K, u32>,
     sequence: u64,
     closed: bool,
+    figures: Figures,
 }
 
 impl<K: Clone + Eq + Hash> WorkQueue<K> {
-    pub(crate) fn new() -> Self {
+    /// A queue that counts in `metrics`.
+    pub(crate) fn named(metrics: &Registry, name: &str) -> Self {
+        let figures = Figures::new(metrics, name);
+        figures.depth.store(0, Ordering::Relaxed);
         Self {
             state: Mutex::new(State {
                 ready: VecDeque::new(),
-                dirty: HashSet::new(),
-                processing: HashSet::new(),
+                dirty: HashMap::new(),
+                processing: HashMap::new(),
                 delayed: BTreeMap::new(),
                 due: HashMap::new(),
                 failures: HashMap::new(),
                 sequence: 0,
                 closed: false,
+                figures,
             }),
             wake: Notify::new(),
         }
@@ -72,6 +123,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
             return self.add(key);
         }
         let mut state = self.state.lock();
+        state.figures.retries.fetch_add(1, Ordering::Relaxed);
         let at = Instant::now() + delay;
         if let Some(&(earlier, _)) = state.due.get(&key)
             && earlier <= at
@@ -141,9 +193,12 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     /// Ends the run of `key`; it runs again at once if it was added meanwhile.
     pub(crate) fn done(&self, key: &K) {
         let mut state = self.state.lock();
-        state.processing.remove(key);
-        if state.dirty.contains(key) {
+        if let Some(began) = state.processing.remove(key) {
+            state.figures.work.observe(began.elapsed());
+        }
+        if state.dirty.contains_key(key) {
             state.ready.push_back(key.clone());
+            state.figures.depth.fetch_add(1, Ordering::Relaxed);
             drop(state);
             self.wake.notify_one();
         }
@@ -159,10 +214,16 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
 impl<K: Clone + Eq + Hash> State<K> {
     /// Whether a worker has something new to do.
     fn add(&mut self, key: K) -> bool {
-        if !self.dirty.insert(key.clone()) || self.processing.contains(&key) {
+        if self.dirty.contains_key(&key) {
+            return false;
+        }
+        self.dirty.insert(key.clone(), Instant::now());
+        self.figures.adds.fetch_add(1, Ordering::Relaxed);
+        if self.processing.contains_key(&key) {
             return false;
         }
         self.ready.push_back(key);
+        self.figures.depth.fetch_add(1, Ordering::Relaxed);
         true
     }
 
@@ -179,8 +240,11 @@ impl<K: Clone + Eq + Hash> State<K> {
 
     fn take(&mut self) -> Option<K> {
         let key = self.ready.pop_front()?;
-        self.dirty.remove(&key);
-        self.processing.insert(key.clone());
+        if let Some(added) = self.dirty.remove(&key) {
+            self.figures.waits.observe(added.elapsed());
+        }
+        self.figures.depth.fetch_sub(1, Ordering::Relaxed);
+        self.processing.insert(key.clone(), Instant::now());
         Some(key)
     }
 }
@@ -189,13 +253,17 @@ impl<K: Clone + Eq + Hash> State<K> {
 mod tests {
     use super::*;
 
+    fn queue() -> WorkQueue<&'static str> {
+        WorkQueue::named(&Registry::default(), "test")
+    }
+
     async fn next_now(queue: &WorkQueue<&'static str>) -> Option<&'static str> {
         tokio::time::timeout(Duration::from_millis(1), queue.next()).await.ok().flatten()
     }
 
     #[tokio::test(start_paused = true)]
     async fn key_added_twice_is_handed_out_once() {
-        let queue = WorkQueue::new();
+        let queue = queue();
         queue.add("a");
         queue.add("a");
         assert_eq!(next_now(&queue).await, Some("a"));
@@ -205,7 +273,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn key_added_during_its_run_runs_again_after_it() {
-        let queue = WorkQueue::new();
+        let queue = queue();
         queue.add("a");
         assert_eq!(next_now(&queue).await, Some("a"));
         queue.add("a");
@@ -216,7 +284,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn delayed_key_comes_at_its_time_and_the_earliest_wish_wins() {
-        let queue = WorkQueue::new();
+        let queue = queue();
         queue.add_after("a", Duration::from_secs(10));
         queue.add_after("a", Duration::from_secs(5));
         queue.add_after("a", Duration::from_secs(20));
@@ -229,7 +297,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn back_off_doubles_up_to_its_cap_and_starts_over_when_forgotten() {
-        let queue = WorkQueue::new();
+        let queue = queue();
         let mut delays = Vec::new();
         for _ in 0..20 {
             let start = Instant::now();
@@ -250,7 +318,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn closed_queue_ends_every_worker() {
-        let queue = std::sync::Arc::new(WorkQueue::<&str>::new());
+        let queue = std::sync::Arc::new(queue());
         let waiting: Vec<_> = (0..3)
             .map(|_| {
                 let queue = queue.clone();
@@ -261,6 +329,29 @@ mod tests {
         queue.close();
         for worker in waiting {
             assert_eq!(worker.await.unwrap(), None);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_passes_is_counted_under_upstreams_names() {
+        let metrics = Registry::default();
+        let queue = WorkQueue::named(&metrics, "deployment");
+        queue.add("a");
+        queue.add("a");
+        queue.add("b");
+        assert_eq!(next_now(&queue).await, Some("a"));
+        queue.done(&"a");
+        queue.add_rate_limited("a");
+        let mut out = coracle_api::exposition::Exposition::default();
+        metrics.write(&mut out);
+        let text = out.finish();
+        for line in [
+            "workqueue_depth{name=\"deployment\"} 1",
+            "workqueue_adds_total{name=\"deployment\"} 2",
+            "workqueue_retries_total{name=\"deployment\"} 1",
+            "workqueue_work_duration_seconds_count{name=\"deployment\"} 1",
+        ] {
+            assert!(text.contains(line), "{line} in\n{text}");
         }
     }
 }

@@ -2,7 +2,10 @@
 //!
 //! Nothing is retried here: what fails goes back to the queue, which knows when.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use k8s_openapi::{
     api::core::v1::{Event, EventSource, ObjectReference, Pod},
@@ -122,4 +125,6 @@ async fn record(client: &Client, source: &str, pod: &PodInfo, kind: &str, reason
 pub(crate) struct Decision {
     pub(crate) pod: Arc<PodInfo>,
     pub(crate) node: String,
+    /// When it was begun.
+    pub(crate) started: Instant,
 }

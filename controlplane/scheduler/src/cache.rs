@@ -64,6 +64,11 @@ impl Cache {
         self.pods.iter().filter(|(_, place)| !place.assumed).map(|(uid, _)| uid.clone()).collect()
     }
 
+    /// How many pods are counted on nodes.
+    pub(crate) fn placed_count(&self) -> usize {
+        self.pods.len()
+    }
+
     /// Counts a pod on `node` before its binding is known to have worked.
     pub(crate) fn assume(&mut self, pod: &PodInfo, node: &str) {
         self.place(pod, node, true);

@@ -10,6 +10,7 @@
 //! | [`queue`] | pods to place: active, backing off, unschedulable |
 //! | [`framework`], [`plugins`] | Filter and Score, and upstream's plugins by name |
 //! | [`schedule_one`] | pure: pod and cache to node, or why there is none |
+//! | [`figures`] | what `/metrics` tells |
 //! | [`bind`] | the writes: Binding, condition, Event |
 //! | [`sync`] | the watches |
 //!
@@ -18,6 +19,7 @@
 
 mod bind;
 mod cache;
+mod figures;
 mod framework;
 mod node_info;
 mod plugins;
@@ -27,6 +29,7 @@ mod schedule_one;
 mod scheduler;
 mod sync;
 
+use coracle_api::exposition::Registry;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
@@ -35,11 +38,13 @@ use tokio_util::sync::CancellationToken;
 pub struct SchedulerConfig {
     /// Pods that name this scheduler in `spec.schedulerName` are placed.
     pub name: String,
+    /// Where the scheduler counts what it does.
+    pub metrics: Registry,
 }
 
 impl Default for SchedulerConfig {
     fn default() -> Self {
-        Self { name: "default-scheduler".to_owned() }
+        Self { name: "default-scheduler".to_owned(), metrics: Registry::default() }
     }
 }
 

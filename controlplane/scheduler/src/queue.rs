@@ -93,6 +93,11 @@ impl SchedulingQueue {
         self.entries.keys().cloned().collect()
     }
 
+    /// How many pods are active, backing off, unschedulable.
+    pub(crate) fn lengths(&self) -> [usize; 3] {
+        [self.active.len(), self.backoff.len(), self.unschedulable.len()]
+    }
+
     /// Takes the next pod; it stays known as in flight.
     pub(crate) fn pop(&mut self) -> Option<Arc<PodInfo>> {
         let (_, _, uid) = self.active.pop_first()?;

@@ -14,6 +14,7 @@ use crate::{
     SchedulerConfig, SchedulerError,
     bind::{self, BindError, Decision},
     cache::Cache,
+    figures::Figures,
     pod_info::{PodInfo, PodUid},
     queue::SchedulingQueue,
     schedule_one::Algorithm,
@@ -38,6 +39,7 @@ pub(crate) struct Scheduler {
     queue: SchedulingQueue,
     cache: Cache,
     algorithm: Algorithm,
+    figures: Figures,
     bindings: JoinSet<Binding>,
     reports: JoinSet<()>,
     /// Deciding on half a picture would crowd the nodes that were listed first.
@@ -53,6 +55,7 @@ struct Synced {
 impl Scheduler {
     pub(crate) fn new(client: Client, config: SchedulerConfig) -> Self {
         Self {
+            figures: Figures::new(&config.metrics, &config.name),
             client,
             config,
             queue: SchedulingQueue::default(),
@@ -72,6 +75,8 @@ impl Scheduler {
         loop {
             self.queue.flush(Instant::now());
             self.decide();
+            self.figures.queues(self.queue.lengths());
+            self.figures.cache(self.cache.nodes().count(), self.cache.placed_count());
             let wake = self.queue.next_flush().unwrap_or_else(|| Instant::now() + IDLE);
             tokio::select! {
                 () = shutdown.cancelled() => return Ok(()),
@@ -100,10 +105,13 @@ impl Scheduler {
         }
         while self.bindings.len() < BINDINGS_IN_FLIGHT {
             let Some(pod) = self.queue.pop() else { return };
-            match self.algorithm.schedule(&pod, &self.cache) {
+            let started = Instant::now();
+            let decided = self.algorithm.schedule(&pod, &self.cache);
+            self.figures.decided(started.elapsed(), decided.is_ok());
+            match decided {
                 Ok(node) => {
                     self.cache.assume(&pod, &node);
-                    self.start_binding(Decision { pod, node });
+                    self.start_binding(Decision { pod, node, started });
                 }
                 Err(refused) => {
                     self.queue.park(&pod.uid, Instant::now());
@@ -122,7 +130,8 @@ impl Scheduler {
     }
 
     fn bound(&mut self, (decision, result): Binding) {
-        let Decision { pod, node } = decision;
+        let Decision { pod, node, started } = decision;
+        self.figures.bound(started.elapsed(), result.is_ok());
         match result {
             Ok(()) => {
                 self.queue.remove(&pod.uid);

@@ -76,6 +76,11 @@ pub(super) struct Graph {
 }
 
 impl Graph {
+    /// The namespace of an object that was seen.
+    pub(super) fn namespace(&self, uid: &str) -> Option<Box<str>> {
+        self.nodes.get(uid).filter(|node| !node.is_virtual).map(|node| node.place.namespace.clone())
+    }
+
     /// One shared value a kind.
     pub(super) fn kind(&mut self, group: &str, kind: &str) -> Arc<(String, String)> {
         let key = (group.to_owned(), kind.to_owned());

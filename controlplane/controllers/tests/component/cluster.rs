@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use coracle_apiserver::pki::{Pki, ServerNames};
 use coracle_apiserver::{ApiServer, ApiServerConfig, UserInfo};
-use coracle_controllers::ControllersConfig;
+use coracle_controllers::{Clients, ControllersConfig};
 use coracle_store::memory::MemoryBackend;
 use futures::TryStreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -66,11 +66,17 @@ impl Cluster {
         let advertise: SocketAddr = "192.0.2.1:6443".parse().unwrap();
         let config = ApiServerConfig::new(Arc::new(pki), "10.43.0.0/16".parse().unwrap(), advertise);
         let server = ApiServer::new(config, Arc::new(MemoryBackend::new())).await.unwrap();
-        let client = server.client(UserInfo::component("system:kube-controller-manager"));
+        let client = server.client(UserInfo::component("admin"));
+        let shared = server.client(UserInfo::new("system:kube-controller-manager", &[]));
+        let accounts = Arc::downgrade(&server);
+        let clients = Clients::new(shared, move |account| {
+            let server = accounts.upgrade().expect("the server outlives the start of its controllers");
+            server.client(UserInfo::service_account("kube-system", account))
+        });
         let shutdown = CancellationToken::new();
         let mut config = ControllersConfig::new("10.42.0.0/16".parse().unwrap(), ca_pem.clone(), key_pem);
         adjust(&mut config);
-        tokio::spawn(coracle_controllers::run(client.clone(), config, shutdown.clone()));
+        tokio::spawn(coracle_controllers::run(clients, config, shutdown.clone()));
         let agent = Arc::new(Agent::default());
         let cluster = Self { client, server, ca_pem, shutdown, agent };
         cluster

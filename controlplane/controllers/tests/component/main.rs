@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, missing_docs, reason = "tests")]
 
 mod cluster;
+mod jobs;
 mod lifecycle;
 mod nodes;
+mod quotas;
+mod services;
 mod workloads;

@@ -1,0 +1,231 @@
+//! Counts what each ResourceQuota's namespace uses and writes it into the quota's status.
+//!
+//! Admission adds to `status.used` with every object that is made; this controller takes away what went, by counting
+//! anew. It reads the quota first, then lists the newest state, then writes with the quota's revision: a create in
+//! between has changed the quota, so the write fails and the count is made again. Nothing is counted from caches.
+//!
+//! Source: `pkg/controller/resourcequota/resource_quota_controller.go` at v1.37.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coracle_api::quantity::{Format, Quantity};
+use coracle_api::quota::{self, Amounts};
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota, Service};
+use kube::api::{DynamicObject, ListParams, PostParams};
+use kube::core::discovery::ApiResource;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::cache::{Cache, Change, Key};
+use crate::context::{Context, is_not_found};
+use crate::controller::{self, CallContext, Outcome, ReconcileError};
+use crate::garbage_collector::GarbageCollector;
+use crate::informer::Informer;
+use crate::pod_state;
+use crate::served_kinds::ServedKinds;
+use crate::work_queue::WorkQueue;
+
+/// Quotas counted at once.
+const WORKERS: usize = 5;
+/// When every quota is counted again without need, as upstream.
+const RESYNC: Duration = Duration::from_secs(5 * 60);
+/// What goes within this time is counted once.
+const SETTLE: Duration = Duration::from_millis(50);
+/// Kinds whose objects are looked at; of others only the number counts.
+const MEASURED: [(&str, &str); 3] =
+    [("pods", "Pod"), ("services", "Service"), ("persistentvolumeclaims", "PersistentVolumeClaim")];
+
+/// The controller; its state is in the cache and the queue.
+pub(crate) struct ResourceQuotaController {
+    client: Client,
+    kinds: Arc<ServedKinds>,
+    quotas: Arc<Cache<ResourceQuota>>,
+    queue: Arc<WorkQueue<Key>>,
+}
+
+impl ResourceQuotaController {
+    /// Registers with the informers of quotas and of what changes its use without going, and with the collector, which
+    /// sees everything that goes.
+    pub(crate) fn new(
+        context: &Context,
+        kinds: Arc<ServedKinds>,
+        collector: &Arc<GarbageCollector>,
+        quotas: &mut Informer<ResourceQuota>,
+        (pods, services): (&mut Informer<Pod>, &mut Informer<Service>),
+    ) -> Arc<Self> {
+        let queue = context.queue("resource_quota");
+        let this = Arc::new(Self { client: context.client.clone(), kinds, quotas: quotas.cache(), queue });
+        let queue = this.queue.clone();
+        quotas.on_change(move |change| {
+            let key = Key::of(change.latest().as_ref());
+            match change {
+                Change::Added(_) => queue.add(key),
+                // Its own writes and admission's change the status alone.
+                Change::Updated { old, new } if old.spec != new.spec => queue.add(key),
+                Change::Updated { .. } | Change::Deleted(_) => {}
+            }
+        });
+        let controller = this.clone();
+        pods.on_change(move |change| {
+            if let Change::Updated { old, new } = change
+                && pod_state::is_active(old)
+                && !pod_state::is_active(new)
+            {
+                controller.look_again(new.metadata.namespace.as_deref().unwrap_or_default());
+            }
+        });
+        let controller = this.clone();
+        services.on_change(move |change| {
+            if let Change::Updated { old, new } = change
+                && old.spec != new.spec
+            {
+                controller.look_again(new.metadata.namespace.as_deref().unwrap_or_default());
+            }
+        });
+        let controller = this.clone();
+        collector.on_removed(move |namespace| controller.look_again(namespace));
+        this
+    }
+
+    /// Something in the namespace may use less.
+    fn look_again(&self, namespace: &str) {
+        for quota in self.quotas.in_namespace(namespace, |_| true) {
+            self.queue.add_after(Key::of(quota.as_ref()), SETTLE);
+        }
+    }
+
+    /// Reconciles until `shutdown`.
+    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
+        let queue = self.queue.clone();
+        controller::run("resource-quota", queue, WORKERS, shutdown, move |key| {
+            let this = self.clone();
+            async move { this.reconcile(key).await }
+        })
+        .await;
+    }
+
+    async fn reconcile(&self, key: Key) -> Outcome {
+        let api: Api<ResourceQuota> = Api::namespaced(self.client.clone(), &key.namespace);
+        // Not from the cache: its revision says that nothing was charged since before the count.
+        let only = ListParams::default().fields(&format!("metadata.name={}", key.name));
+        let Some(quota) = api.list(&only).await.during("get ResourceQuota")?.items.pop() else { return Ok(None) };
+        let object = serde_json::to_value(&quota).map_err(|error| ReconcileError::NotYet(error.to_string()))?;
+        let used = self.count(&key.namespace, &object["spec"]).await?;
+        let hard = quota::amounts(&object["spec"]["hard"]);
+        let status = &object["status"];
+        if hard != quota::amounts(&status["hard"]) || used != quota::amounts(&status["used"]) {
+            let mut wanted = quota.clone();
+            let status = json!({"hard": object["spec"]["hard"], "used": quota::to_value(&used)});
+            wanted.status = serde_json::from_value(status).ok();
+            match api.replace_status(&key.name, &PostParams::default(), &wanted).await {
+                Err(error) if is_not_found(&error) => return Ok(None),
+                other => other.map(drop).during("update ResourceQuota status")?,
+            }
+        }
+        Ok(Some(RESYNC))
+    }
+
+    /// What is used of everything that a quota limits.
+    async fn count(&self, namespace: &str, spec: &Value) -> Result<Amounts, ReconcileError> {
+        let names: Vec<&str> = spec["hard"].as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+        let mut used = Amounts::new();
+        for (plural, kind) in MEASURED {
+            let own = quota::names_of("", plural, names.iter().copied());
+            if !own.is_empty() {
+                self.measure(&mut used, namespace, spec, (plural, kind), &own).await?;
+            }
+        }
+        let rest: Vec<&str> = names.into_iter().filter(|name| !used.contains_key(*name)).collect();
+        for name in rest {
+            let amount = match countable(name) {
+                Some((plural, group)) if !is_scoped(spec) => self.number(namespace, group, plural).await?,
+                Some(_) => Some(0),
+                None => None,
+            };
+            if let Some(amount) = amount {
+                used.insert(name.to_owned(), Quantity::from_units(amount, Format::DecimalSi));
+            }
+        }
+        Ok(used)
+    }
+
+    /// Adds what the objects of one kind use of `names`.
+    async fn measure(
+        &self,
+        used: &mut Amounts,
+        namespace: &str,
+        spec: &Value,
+        (plural, kind): (&str, &str),
+        names: &[&str],
+    ) -> Result<(), ReconcileError> {
+        let resource = ApiResource {
+            group: String::new(),
+            version: "v1".to_owned(),
+            api_version: "v1".to_owned(),
+            kind: kind.to_owned(),
+            plural: plural.to_owned(),
+        };
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
+        let objects = api.list(&ListParams::default()).await.during("list what a quota limits")?;
+        let mut total: Amounts = names.iter().map(|name| ((*name).to_owned(), Quantity::ZERO)).collect();
+        let now = jiff::Timestamp::now();
+        for object in objects.items {
+            let Ok(object) = serde_json::to_value(&object) else { continue };
+            if quota::in_scope(spec, "", plural, &object) {
+                let mut uses: BTreeMap<_, _> = quota::usage("", plural, &object, now);
+                uses.retain(|name, _| total.contains_key(name));
+                quota::add(&mut total, &uses);
+            }
+        }
+        used.append(&mut total);
+        Ok(())
+    }
+
+    /// How many objects there are; `None` for a kind that is not served.
+    async fn number(&self, namespace: &str, group: &str, plural: &str) -> Result<Option<i64>, ReconcileError> {
+        if self.kinds.all().is_empty() {
+            self.kinds.refresh().await.during("discover kinds")?;
+        }
+        let all = self.kinds.all();
+        let served = all.iter().find(|kind| kind.resource.group == group && kind.resource.plural == plural);
+        let Some(served) = served.filter(|kind| kind.namespaced) else { return Ok(None) };
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &served.resource);
+        let first = api.list_metadata(&ListParams::default().limit(1)).await.during("count objects")?;
+        let shown = i64::try_from(first.items.len()).unwrap_or(i64::MAX);
+        Ok(Some(shown + first.metadata.remaining_item_count.unwrap_or(0)))
+    }
+}
+
+fn is_scoped(spec: &Value) -> bool {
+    !quota::in_scope(spec, "", "", &Value::Null)
+}
+
+/// Plural and group of what a name counts: `count/jobs.batch`, `secrets`.
+fn countable(name: &str) -> Option<(&str, &str)> {
+    if let Some(counted) = name.strip_prefix("count/") {
+        return Some(counted.split_once('.').unwrap_or((counted, "")));
+    }
+    matches!(name, "configmaps" | "secrets" | "replicationcontrollers" | "resourcequotas").then_some((name, ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_what_is_counted() {
+        for (name, expect) in [
+            ("count/jobs.batch", Some(("jobs", "batch"))),
+            ("count/roles.rbac.authorization.k8s.io", Some(("roles", "rbac.authorization.k8s.io"))),
+            ("count/configmaps", Some(("configmaps", ""))),
+            ("secrets", Some(("secrets", ""))),
+            ("limits.cpu", None),
+        ] {
+            assert_eq!(countable(name), expect, "{name}");
+        }
+        assert!(is_scoped(&json!({"scopes": ["BestEffort"]})) && !is_scoped(&json!({"hard": {}})));
+    }
+}
