@@ -13,6 +13,11 @@ BIN := $(TARGET)/bin
 # A process that stays for every pod: no relocations to dirty, so that all shims share their pages.
 SHIM_RUSTFLAGS := -C relocation-model=static -C target-cpu=x86-64-v2
 
+# What `make test` has time for: one node, services that are restarted and killed, and no build of its own.
+TEST_VM_HALF = if [[ $$(id -u) == 0 ]]; then \
+	  VM_HALF=1 VM_NODES=1 tests/vm/run.sh "$(TARGET)/debug" "$(TOOLS)" "$(IMAGES)" "$(TARGET)/vm"; \
+	else echo "SKIPPED: only root may make namespaces and taps for VMs"; fi
+
 .PHONY: help
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -48,6 +53,12 @@ test: deps images check-deploy ## Everything: unit, component, namespace and roo
 	cargo build --locked --workspace --bins
 	CORACLE_TOOLS="$(TOOLS)" CORACLE_IMAGES="$(IMAGES)" REQUIRE_ROOT=$(if $(filter 0,$(shell id -u)),1,) \
 	  cargo nextest run --locked --workspace $(TEST_ARGS)
+	$(if $(TEST_ARGS),,fuzz/run.sh "$(TARGET)" 50000)
+	$(if $(TEST_ARGS),,$(TEST_VM_HALF))
+
+.PHONY: fuzz
+fuzz: deps ## Every fuzz target, 50,000 executions each (FUZZ_RUNS=10000000 before a release), printed as a table
+	fuzz/run.sh "$(TARGET)" "$(or $(FUZZ_RUNS),50000)" $(FUZZ_TARGETS)
 
 .PHONY: check-deploy
 check-deploy: ## shellcheck and vagrant validate

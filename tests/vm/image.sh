@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the disk that the test VMs boot: Debian 12 with its cloud kernel, systemd and SSH, nothing of Coracle.
+# Builds the disk that the test VMs boot: Debian with its cloud kernel, systemd and SSH, nothing of Coracle.
 #
-#   tests/vm/image.sh OUT_DIR
+#   tests/vm/image.sh OUT_DIR [SUITE]
 #
 # writes OUT_DIR/disk.raw (ext4), OUT_DIR/vmlinuz, OUT_DIR/initrd and the key pair OUT_DIR/id. Nothing is done when they
 # are newer than this script. Debian's packages come by apt's ordinary configuration; the VMs themselves have no network
@@ -9,6 +9,7 @@
 set -euo pipefail
 
 out=$(mkdir -p "$1" && cd "$1" && pwd)
+suite=${2:-bookworm}
 self=$(readlink -f "$0")
 if [[ $out/disk.raw -nt $self && $out/initrd -nt $self ]]; then
   exit 0
@@ -36,7 +37,7 @@ mmdebstrap --mode=root --variant=minbase --include="$(IFS=, && echo "${packages[
   --essential-hook='mkdir -p "$1/etc/initramfs-tools/conf.d"' \
   --essential-hook="cp '$work/initramfs' \"\$1/etc/initramfs-tools/conf.d/coracle\"" \
   --essential-hook='printf "virtio_pci\nvirtio_blk\next4\n" >"$1/etc/initramfs-tools/modules"' \
-  bookworm "$root" >"$work/log" 2>&1 || {
+  "$suite" "$root" >"$work/log" 2>&1 || {
   tail -n 30 "$work/log" >&2
   exit 1
 }
@@ -69,7 +70,6 @@ cat >"$root/etc/systemd/system/test-network.service" <<'EOF'
 Description=The address that the test has chosen
 Wants=network-online.target
 Before=network-online.target ssh.service
-After=systemd-udev-settle.service
 
 [Service]
 Type=oneshot
@@ -79,8 +79,9 @@ ExecStart=/usr/local/sbin/test-network
 [Install]
 WantedBy=multi-user.target
 EOF
-chroot "$root" systemctl -q enable test-network.service systemd-udev-settle.service ssh.service
-chroot "$root" systemctl -q mask apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer fstrim.timer
+chroot "$root" systemctl -q enable test-network.service ssh.service
+chroot "$root" systemctl -q mask apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer e2scrub_reap.service \
+  fstrim.timer dpkg-db-backup.timer getty@tty1.service serial-getty@ttyS0.service
 install -d -m 0700 "$root/root/.ssh"
 install -m 0600 "$out/id.pub" "$root/root/.ssh/authorized_keys"
 printf 'UseDNS no\n' >"$root/etc/ssh/sshd_config.d/test.conf"
@@ -89,6 +90,9 @@ printf 'localhost\n' >"$root/etc/hostname"
 printf '127.0.0.1 localhost\n::1 localhost\n' >"$root/etc/hosts"
 : >"$root/etc/machine-id"
 rm -rf "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/*
+
+# Nothing is new since the last boot: no caches to make.
+touch "$root/etc/.updated" "$root/var/.updated"
 
 cp -L "$root"/boot/vmlinuz-* "$out/vmlinuz"
 cp -L "$root"/boot/initrd.img-* "$work/initrd"

@@ -3,7 +3,7 @@
 # VMs of a test: a namespace without an uplink, two subnets in it with a bridge each, VMs at their ports. The namespace
 # routes between the subnets, and knows nothing of pods. Sourced by run.sh.
 #
-# Wants: $out (what is kept), $work (what is not), $image (of image.sh), $netns (a name), $medium (what every VM finds
+# Wants: $out (what is kept), $work (what is not), $image (of image.sh), $medium (what every VM finds
 # as its second disk: a tar archive, because reading a disk is quick under emulation and deciphering SSH is not).
 
 prefix=198.18
@@ -12,12 +12,16 @@ accel=${VM_ACCEL:-tcg}
 patience=${VM_PATIENCE:-4}
 declare -A vm_pid vm_address vm_memory
 
-within() { nsenter --net="/run/netns/$netns" "$@"; }
-exec_within() { exec nsenter --net="/run/netns/$netns" "$@"; }
+within() { nsenter --net="$netns" "$@"; }
+exec_within() { exec nsenter --net="$netns" "$@"; }
 
 make_network() {
   local subnet
-  ip netns add "$netns"
+  # Held by a process, not by a mount in /run/netns, where others clean up.
+  unshare --net sleep infinity &
+  holder=$!
+  netns=/proc/$holder/ns/net
+  until [[ $(readlink "$netns") && $(readlink "$netns") != "$(readlink /proc/self/ns/net)" ]]; do sleep 0.05; done
   within ip link set lo up
   for subnet in 0 1; do
     within ip link add "vms$subnet" type bridge forward_delay 0
@@ -27,7 +31,7 @@ make_network() {
   within sysctl -q net.ipv4.ip_forward=1
 }
 
-remove_network() { ip netns delete "$netns" 2>/dev/null || true; }
+remove_network() { if [[ ${holder:-} ]]; then kill -9 "$holder" 2>/dev/null || true; fi; }
 
 # define_vm NAME SUBNET NUMBER MEMORY_MB
 define_vm() {

@@ -11,6 +11,7 @@
 #   VM_ONLY=WORDS   only these steps (functions of steps.sh) and those that a cluster needs: VM_ONLY="power_cut uninstall"
 #   VM_NODES        number of nodes [2]; the last one is on a subnet of its own (VM_FAR=0: on the others')
 #   VM_SERVER_NODE=1   the server runs pods too: VM_NODES=1 is a cluster of two nodes then
+#   VM_SUITE        Debian's release in the VMs [bookworm]
 #   VM_ACCEL, VM_CPUS, VM_LIMIT, VM_PATIENCE   accelerator [tcg], CPUs of each VM [1], seconds for everything [5400],
 #                   factor of all other time limits [4]
 #   VM_KEEP=SECONDS keeps the VMs for a look after a failure
@@ -24,9 +25,9 @@ if [[ ! ${VM_BOUNDED:-} ]]; then
   exit
 fi
 release=$(cd "$1" && pwd) tools=$(cd "$2" && pwd) images=$(cd "$3" && pwd)
-image=$4/image out=$4/logs
+suite=${VM_SUITE:-bookworm}
+image=$4/image-$suite out=$4/logs
 nodes=${VM_NODES:-2}
-netns=coracle-vm-$$
 mkdir -p "$image"
 image=$(cd "$image" && pwd)
 rm -rf "$out" && mkdir -p "$out"
@@ -94,12 +95,12 @@ finish() {
     done
   fi
   if [[ ${VM_KEEP:-} ]] && ((status)); then
-    echo "kept for a look (VM_KEEP): namespace $netns, $work; press Ctrl-C to end" >&2
+    echo "kept for a look (VM_KEEP): namespace ${netns:-}, $work; press Ctrl-C to end" >&2
     sleep "$VM_KEEP"
   fi
   for name in "${!vm_pid[@]}"; do kill -9 "${vm_pid[$name]}" 2>/dev/null; done
-  wait 2>/dev/null
   remove_network
+  wait 2>/dev/null
   rm -rf "$work"
   if ((${#table[@]})); then printf '\n' && printf '%s\n' "${table[@]}" "$(printf '%-64s %7d s' together $((SECONDS - begin_all)))"; fi
   if ((!status)); then
@@ -111,13 +112,17 @@ finish() {
   exit "$status"
 }
 
-[[ $(id -u) == 0 ]] || { echo "tests/vm: only root may make namespaces and taps" >&2; exit 1; }
-trap finish EXIT
-trap 'exit 130' INT TERM
-install_missing
-"$here/image.sh" "$image"
-find_release
-make_medium "$root/examples/provision.sh" "$root/examples/systemd" "$images/nginx.tar" "$images/busybox.tar" "$from"
-make_network
-begin_all=$SECONDS
-run_steps
+# A group is read to its end before it begins: whoever edits this file while it runs does no harm.
+{
+  [[ $(id -u) == 0 ]] || { echo "tests/vm: only root may make namespaces and taps" >&2; exit 1; }
+  trap finish EXIT
+  trap 'exit 130' INT TERM
+  install_missing
+  "$here/image.sh" "$image" "$suite"
+  find_release
+  make_medium "$root/examples/provision.sh" "$root/examples/systemd" "$images/nginx.tar" "$images/busybox.tar" "$from"
+  make_network
+  begin_all=$SECONDS
+  run_steps
+  exit
+}

@@ -77,14 +77,24 @@ provision_server() {
 }
 
 provision_nodes() {
-  local name token
+  local name token more
   token=$(on server coracle token create)
   for name in "${pod_nodes[@]}"; do
-    provision "$name" ROLE=agent SERVER="$server_url" TOKEN="$token" NODE_NAME="$name" NODE_IP="${vm_address[$name]}"
+    # The first one finds its address itself, and may find another one later.
+    more=NODE_IP=${vm_address[$name]}
+    if [[ $name == node1 ]]; then more="AGENT_ARGS='--eviction-pressure-transition-period 10'"; fi
+    # The last one has what Debian had before nftables.
+    if [[ $name == "${node_names[-1]}" && $name != node1 ]]; then use_legacy_iptables "$name"; fi
+    provision "$name" ROLE=agent SERVER="$server_url" TOKEN="$token" NODE_NAME="$name" "$more"
     on "$name" 'coracle image import /root/coracle/nginx.tar && coracle image import /root/coracle/busybox.tar' >/dev/null
   done
   for name in "${pod_nodes[@]}"; do node_ready "$name"; done
   kubectl get nodes -o wide
+}
+
+use_legacy_iptables() {
+  on "$1" 'update-alternatives --set iptables /usr/sbin/iptables-legacy && update-alternatives --set ip6tables /usr/sbin/ip6tables-legacy
+    iptables --version'
 }
 
 node_ready() {
@@ -137,10 +147,17 @@ pod_starts() {
 limits_hold() {
   kubectl apply -f - <"$here/limits.yaml" >/dev/null
   eventually 60 "the limited pod is Ready" kubectl wait --for=condition=Ready pod/limited --timeout=10s
-  kubectl exec limited -- sh -c 'cd /sys/fs/cgroup && tail memory.max cpu.max cpu.weight pids.max'
+  kubectl exec limited -- sh -c 'cd /sys/fs/cgroup && head memory.max memory.oom.group cpu.max cpu.weight pids.max /proc/1/oom_score_adj'
+  [[ $(kubectl exec limited -- cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory.oom.group) == 16777216$'\n'1 ]] || fail "other limits"
   eventually 60 "the greedy container is OOMKilled" reason_is greedy OOMKilled
-  kubectl delete pod limited greedy --grace-period=1 >/dev/null
+  # Below what it was born with: only with all capabilities.
+  eventually 60 "the guaranteed pod is Ready" kubectl wait --for=condition=Ready pod/guaranteed --timeout=10s
+  [[ $(kubectl exec guaranteed -- cat /proc/1/oom_score_adj) == -997 ]] || fail "the guaranteed pod is not killed last"
+  eventually 60 "a profile that nobody has loaded is refused" refused armoured 'profile "nobody-has-loaded-this" is not loaded'
+  kubectl get pod armoured -o 'jsonpath={.status.containerStatuses[0].state.waiting}{"\n"}'
+  kubectl delete pod limited greedy guaranteed armoured --grace-period=1 >/dev/null
 }
+refused() { [[ $(kubectl get pod "$1" -o 'jsonpath={.status.containerStatuses[0].state.waiting.message}') == *"$2"* ]]; }
 reason_is() {
   [[ $(kubectl get pod "$1" -o 'jsonpath={.status.containerStatuses[0].state.terminated.reason}') == "$2" ]]
 }
@@ -280,18 +297,95 @@ clean_after_cut() {
   ((wanted == running))
 }
 
+# === What a machine may suffer from
+
+condition_is() { [[ $(kubectl get node "$1" -o "jsonpath={.status.conditions[?(@.type==\"$2\")].status}") == "$3" ]]; }
+has_event() {
+  local events
+  events=$(kubectl get events -o 'jsonpath={range .items[*]}{.involvedObject.kind} {.reason}{"\n"}{end}')
+  grep -qx "Node $1" <<<"$events"
+}
+
+full_disk() {
+  # As much as that less than a tenth is left.
+  on node1 'fallocate -l $(($(df --output=avail -B1 / | tail -n 1) * 95 / 100)) /root/filler'
+  eventually 60 "node1 has DiskPressure" condition_is node1 DiskPressure True
+  eventually 30 "node1 takes no pods" has_taint node1 disk-pressure
+  on node1 rm /root/filler
+  eventually 90 "node1 has no DiskPressure" condition_is node1 DiskPressure False
+  has_event NodeHasDiskPressure || fail "no event tells of it"
+  kubectl describe node node1 | sed -n '/^Conditions:/,/^Addresses:/p'
+}
+has_taint() { [[ $(kubectl get node "$1" -o 'jsonpath={.spec.taints[*].key}') == *"$2"* ]]; }
+
+wrong_clock() {
+  local before after
+  before=$(processes_of node1)
+  on node1 'date -s "+10 minutes" >/dev/null'
+  eventually 90 "node1 reports its clock" condition_is node1 ClockSkew True
+  kubectl get node node1 -o 'jsonpath={.status.conditions[?(@.type=="ClockSkew")].message}{"\n"}'
+  on node1 'date -s "-10 minutes" >/dev/null'
+  eventually 90 "node1 reports that its clock is right" condition_is node1 ClockSkew False
+  has_event ClockSkew || fail "no event tells of it"
+  node_ready node1
+  after=$(processes_of node1)
+  [[ $before == "$after" ]] || fail "processes of pods were touched"
+}
+
+# As DHCP would do it, there and back.
+new_address() {
+  local before after old=${vm_address[node1]} pod
+  local new=${old%.*}.77
+  before=$(processes_of node1)
+  move_to "$new" "$old"
+  has_event NodeAddressGone || fail "no event tells of it"
+  pod=$(pod_on node1)
+  eventually 60 "exec through the new address" kubectl exec "$pod" -- true
+  kubectl get nodes -o wide
+  move_to "$old" "$new"
+  after=$(processes_of node1)
+  [[ $before == "$after" ]] || fail "processes of pods were touched"
+}
+# move_to NEW OLD
+move_to() {
+  on node1 "systemd-run --quiet --collect sh -c 'sleep 1; ip address add $1/24 dev eth0; ip address delete $2/24 dev eth0; ip route replace default via ${1%.*}.254'"
+  forget_connection node1
+  vm_address[node1]=$1
+  eventually 60 "node1 answers at $1" reachable node1
+  eventually 90 "node1 is known at $1" has_address node1 "$1"
+  node_ready node1
+  rolled_out
+  pages
+}
+has_address() { [[ $(kubectl get node "$1" -o 'jsonpath={.status.addresses[?(@.type=="InternalIP")].address}') == "$2" ]]; }
+
 # === The end
 
 uninstall() {
   local name
-  for name in "${node_names[@]}" server; do
-    on "$name" /usr/local/lib/coracle/provision.sh --uninstall
-    inventory "$name" >"$work/$name.after"
-    if ! diff "$work/$name.before" "$work/$name.after" >"$work/$name.diff"; then
-      cat "$work/$name.diff" >&2
-      fail "$name is not what it was"
-    fi
-  done
+  for name in "${node_names[@]}" server; do take_back "$name"; done
+}
+take_back() {
+  on "$1" /usr/local/lib/coracle/provision.sh --uninstall
+  inventory "$1" >"$work/$1.after"
+  if ! diff "$work/$1.before" "$work/$1.after" >"$work/$1.diff"; then
+    cat "$work/$1.diff" >&2
+    fail "$1 is not what it was"
+  fi
+}
+
+# Control plane and node on one machine.
+both_on_one() {
+  local pod_nodes=(node1) services=(node1:up)
+  provision node1 ROLE=up
+  on node1 cat /var/lib/coracle/admin.kubeconfig >"$KUBECONFIG"
+  eventually 60 "the API server is ready" kubectl get --raw /readyz
+  on node1 'coracle image import /root/coracle/nginx.tar' >/dev/null
+  node_ready node1
+  roll_out
+  pages
+  untouched do_restart
+  take_back node1
 }
 
 take_inventories() {
@@ -332,5 +426,9 @@ second_half() {
   step "reboot a node" reboot_node
   step "reboot the server" reboot_server
   step "power cut of a node: eviction, and return" power_cut
+  step "a full disk is reported" full_disk
+  step "a wrong clock is reported" wrong_clock
+  step "a new address by DHCP: pods untouched" new_address
   step "uninstall: nothing is left" uninstall
+  step "control plane and node on one machine (ROLE=up)" both_on_one
 }
