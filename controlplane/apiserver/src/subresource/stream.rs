@@ -5,14 +5,15 @@
 //!
 //! Source: `pkg/registry/core/pod/strategy.go` (`LogLocation`, `streamLocation`) at v1.37.
 
-mod carrier;
+pub(crate) mod carrier;
 pub(crate) mod location;
 mod negotiate;
 pub(crate) mod node;
 mod port_forward;
 mod proxy;
+mod relay;
 mod remote_command;
-mod spdy;
+pub(crate) mod spdy;
 
 use std::{sync::Arc, time::Duration};
 

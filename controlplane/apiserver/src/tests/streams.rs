@@ -1,13 +1,13 @@
 //! Streams from a node, against a node that this test plays.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use rustls::{RootCertStore, ServerConfig, server::WebPkiClientVerifier};
 use rustls_pki_types::ServerName;
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
@@ -18,8 +18,19 @@ use crate::{
     user::UserInfo,
 };
 
-/// A node's agent that answers every request with `answer`, and after a 101 sends back what it gets in capitals.
-async fn node(pki: &Pki, answer: &'static str) -> SocketAddr {
+const SWITCHING: &str = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-protocol: v5.channel.k8s.io\r\n\r\n";
+
+/// What the node does after its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Then {
+    /// Sends back what it gets in capitals.
+    Echo,
+    /// Sends so many bytes and ends the connection, without TLS' farewell.
+    Burst(usize),
+}
+
+/// A node's agent that answers every request with `answer`.
+async fn node(pki: &Pki, answer: &'static str, then: Then) -> SocketAddr {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();
     roots.add(pki.ca.chain().unwrap().remove(0)).unwrap();
@@ -46,6 +57,15 @@ async fn node(pki: &Pki, answer: &'static str) -> SocketAddr {
                 assert!(!request.to_lowercase().contains("authorization"), "{request}");
                 stream.write_all(answer.as_bytes()).await.unwrap();
                 stream.flush().await.unwrap();
+                if let Then::Burst(length) = then {
+                    stream.write_all(&vec![7; length]).await.unwrap();
+                    stream.flush().await.unwrap();
+                    let (mut stream, _) = stream.into_inner();
+                    stream.shutdown().await.unwrap();
+                    // What is unread would make the kernel forget what is unsent.
+                    let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
+                    return;
+                }
                 while let Ok(byte) = stream.read_u8().await {
                     stream.write_all(&[byte.to_ascii_uppercase()]).await.unwrap();
                     stream.flush().await.unwrap();
@@ -58,8 +78,12 @@ async fn node(pki: &Pki, answer: &'static str) -> SocketAddr {
 
 /// A server with a pod on a node that answers so.
 async fn cluster(answer: &'static str) -> Listening {
+    cluster_with(answer, Then::Echo).await
+}
+
+async fn cluster_with(answer: &'static str, then: Then) -> Listening {
     let listening = testing::listen(testing::server().await).await;
-    let address = node(&listening.server.config.pki, answer).await;
+    let address = node(&listening.server.config.pki, answer, then).await;
     let admin = Raw::of(&listening.server, UserInfo::component("test"));
     let of_node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}});
     admin.post("/api/v1/nodes", of_node).await;
@@ -84,7 +108,10 @@ async fn upgrade(listening: &Listening) -> (tokio_rustls::client::TlsStream<TcpS
         .with_root_certificates(roots)
         .with_client_auth_cert(pki.admin.chain().unwrap(), pki.admin.key().unwrap())
         .unwrap();
-    let stream = TcpStream::connect(listening.address).await.unwrap();
+    let socket = TcpSocket::new_v4().unwrap();
+    // A slow client.
+    socket.set_recv_buffer_size(16 * 1024).unwrap();
+    let stream = socket.connect(listening.address).await.unwrap();
     let name = ServerName::IpAddress(listening.address.ip().into());
     let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
     let request = format!(
@@ -102,8 +129,7 @@ async fn upgrade(listening: &Listening) -> (tokio_rustls::client::TlsStream<TcpS
 
 #[tokio::test]
 async fn upgraded_stream_is_relayed_both_ways() {
-    let answer = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-protocol: v5.channel.k8s.io\r\n\r\n";
-    let listening = cluster(answer).await;
+    let listening = cluster(SWITCHING).await;
     let (mut stream, head) = upgrade(&listening).await;
     assert!(head.starts_with("HTTP/1.1 101"), "{head}");
     assert!(head.contains("v5.channel.k8s.io"), "{head}");
@@ -112,6 +138,28 @@ async fn upgraded_stream_is_relayed_both_ways() {
     let mut echoed = [0; 5];
     stream.read_exact(&mut echoed).await.unwrap();
     assert_eq!(&echoed, b"HELLO");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn last_bytes_of_a_node_that_breaks_off_are_relayed() {
+    for length in [1, 1_833, 100_000, 12_001_833] {
+        let listening = cluster_with(SWITCHING, Then::Burst(length)).await;
+        for round in 0..5 {
+            let (stream, _) = upgrade(&listening).await;
+            let (mut reader, mut writer) = tokio::io::split(stream);
+            let chatter = tokio::spawn(async move {
+                // Heartbeats that come when nobody is left to hear them.
+                while writer.write_all(b"beat").await.is_ok() && writer.flush().await.is_ok() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            });
+            let mut got = Vec::new();
+            let ended = reader.read_to_end(&mut got).await;
+            assert_eq!(got.len(), length, "round {round}: {ended:?}");
+            assert!(ended.is_ok(), "round {round}: {ended:?}");
+            chatter.abort();
+        }
+    }
 }
 
 #[tokio::test]

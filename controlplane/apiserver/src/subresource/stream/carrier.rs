@@ -28,8 +28,12 @@ const MAX_MESSAGE: usize = 4 * 1024 * 1024;
 
 /// A WebSocket on a connection whose upgrade has been agreed on.
 pub(super) async fn websocket(upgraded: Upgraded, role: Role) -> WebSocketStream<TokioIo<Upgraded>> {
-    let config = WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
-    WebSocketStream::from_raw_socket(TokioIo::new(upgraded), role, Some(config)).await
+    WebSocketStream::from_raw_socket(TokioIo::new(upgraded), role, Some(config())).await
+}
+
+/// With its limits.
+pub(crate) fn config() -> WebSocketConfig {
+    WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE))
 }
 
 /// The connection as it is.

@@ -25,7 +25,7 @@ use tokio_tungstenite::{
     tungstenite::{handshake::client::generate_key, protocol::Role},
 };
 
-use super::{carrier, location::Target, port_forward::Pod};
+use super::{carrier, location::Target, port_forward::Pod, relay::relay};
 use crate::{
     body::{Body, BoxError},
     pki::{Pki, PkiError},
@@ -138,18 +138,18 @@ pub(super) fn joined(server: &ApiServer, client: OnUpgrade, response: &mut Respo
     tokio::spawn(async move {
         tokio::select! {
             () = shutdown.cancelled() => {}
-            joined = join(client, node) => if let Err(error) = joined {
-                tracing::debug!(error = %error, "stream ended");
-            }
+            () = join(client, node) => {}
         }
     });
     answer
 }
 
-async fn join(client: OnUpgrade, node: OnUpgrade) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let (client, node) = tokio::time::timeout(ANSWER_TIMEOUT, async { tokio::try_join!(client, node) }).await??;
-    tokio::io::copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(node)).await?;
-    Ok(())
+async fn join(client: OnUpgrade, node: OnUpgrade) {
+    match tokio::time::timeout(ANSWER_TIMEOUT, async { tokio::try_join!(client, node) }).await {
+        Ok(Ok((client, node))) => relay(TokioIo::new(client), TokioIo::new(node)).await,
+        Ok(Err(error)) => tracing::debug!(%error, "upgrade failed"),
+        Err(_) => tracing::debug!("upgrade was not taken in time"),
+    }
 }
 
 async fn send(

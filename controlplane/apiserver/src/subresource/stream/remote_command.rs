@@ -12,6 +12,7 @@
 use std::{pin::pin, time::Duration};
 
 use bytes::Bytes;
+use coracle_api::channel::{self, Frame};
 use futures::{SinkExt as _, StreamExt as _};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
@@ -22,12 +23,6 @@ use tokio_tungstenite::{WebSocketStream, tungstenite::Message};
 use super::spdy::session::{Stream, Writer};
 use crate::query::Query;
 
-const STDIN: u8 = 0;
-const STDOUT: u8 = 1;
-const STDERR: u8 = 2;
-const STATUS: u8 = 3;
-const RESIZE: u8 = 4;
-const CLOSE: u8 = 255;
 /// The client opens its streams at once.
 const STREAMS_TIMEOUT: Duration = Duration::from_secs(30);
 /// Messages on their way to the node.
@@ -139,11 +134,11 @@ async fn write(mut sink: futures::stream::SplitSink<Node, Message>, mut queue: m
 
 async fn send_stdin(mut stream: Stream, node: mpsc::Sender<Message>) {
     while let Some(bytes) = stream.incoming.recv().await {
-        if node.send(message(STDIN, &bytes)).await.is_err() {
+        if node.send(message(channel::STDIN, &bytes)).await.is_err() {
             return;
         }
     }
-    let _ = node.send(message(CLOSE, &[STDIN])).await;
+    let _ = node.send(Message::Binary(Frame::End(channel::STDIN).write().into())).await;
 }
 
 async fn send_sizes(mut stream: Stream, node: mpsc::Sender<Message>) {
@@ -152,7 +147,7 @@ async fn send_sizes(mut stream: Stream, node: mpsc::Sender<Message>) {
         pending.extend_from_slice(&bytes);
         while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = pending.drain(..=end).collect();
-            if node.send(message(RESIZE, &line[..end])).await.is_err() {
+            if node.send(message(channel::RESIZE, &line[..end])).await.is_err() {
                 return;
             }
         }
@@ -178,10 +173,10 @@ async fn receive(
             }
             continue;
         };
-        let is_connected = match (data.split_first(), &stdout, &stderr) {
-            (Some((&STDOUT, bytes)), Some(stdout), _) => stdout.send(bytes).await,
-            (Some((&STDERR, bytes)), _, Some(stderr)) => stderr.send(bytes).await,
-            (Some((&STATUS, bytes)), ..) => {
+        let is_connected = match (Frame::read(&data), &stdout, &stderr) {
+            (Some(Frame::Data(channel::STDOUT, bytes)), Some(stdout), _) => stdout.send(bytes).await,
+            (Some(Frame::Data(channel::STDERR, bytes)), _, Some(stderr)) => stderr.send(bytes).await,
+            (Some(Frame::Data(channel::STATUS, bytes)), ..) => {
                 status = Some(Bytes::copy_from_slice(bytes));
                 break;
             }
@@ -206,5 +201,5 @@ fn lost() -> Bytes {
 }
 
 fn message(channel: u8, data: &[u8]) -> Message {
-    Message::Binary([&[channel], data].concat().into())
+    Message::Binary(Frame::Data(channel, data).write().into())
 }

@@ -8,6 +8,7 @@ use std::{
     io,
     pin::Pin,
     sync::{Arc, Weak},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -28,6 +29,8 @@ const PIECES: usize = 8;
 const FRAMES: usize = 16;
 /// Streams that wait to be looked at.
 const OPENED: usize = 16;
+/// For a client to end the connection once all is said.
+const LINGER: Duration = Duration::from_secs(600);
 
 /// What the client sends.
 pub(crate) type Incoming = BoxStream<'static, io::Result<Bytes>>;
@@ -100,8 +103,8 @@ struct Open {
 
 /// Takes a connection that has been agreed on: the streams that the client opens on it, and the future that runs it.
 ///
-/// It ends with the client, or once the receiver of streams and everything of the streams is dropped; what was written
-/// until then is sent.
+/// It ends with the client. Once the receiver of streams and everything of the streams is dropped, what was written until
+/// then is sent, and the client has [`LINGER`] to take it.
 pub(crate) fn serve(
     incoming: Incoming,
     outgoing: Outgoing,
@@ -112,7 +115,10 @@ pub(crate) fn serve(
     let session = Session { incoming, opened, frames, streams: HashMap::new(), last: 0, gone: gone.clone() };
     let run = async move {
         let _end = gone.drop_guard();
-        tokio::join!(session.read(), write(outgoing, queue));
+        let (mut incoming, ()) = tokio::join!(session.read(), write(outgoing, queue));
+        // With unread bytes of the client's, the kernel would forget what the client has not taken.
+        let rest = async { while let Some(Ok(_)) = incoming.next().await {} };
+        let _ = tokio::time::timeout(LINGER, rest).await;
     };
     (streams, run)
 }
@@ -132,7 +138,13 @@ async fn write(mut outgoing: Outgoing, mut queue: mpsc::Receiver<Bytes>) {
 }
 
 impl Session {
-    async fn read(mut self) {
+    /// Until nobody listens or the client ends; what is left of the connection.
+    async fn read(mut self) -> Incoming {
+        self.take_all().await;
+        self.incoming
+    }
+
+    async fn take_all(&mut self) {
         let mut decoder = Decoder::new();
         let _end = self.gone.clone().drop_guard();
         loop {

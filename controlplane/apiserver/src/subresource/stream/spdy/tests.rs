@@ -247,9 +247,12 @@ async fn streams_carry_bytes_both_ways_and_end() {
     assert_eq!(soon(incoming.recv()).await, None);
     outgoing.finish(b"bye").await;
     drop((streams, incoming));
-    // Nobody is left: the connection ends by itself, after everything is sent.
+    // Nobody is left: after everything is sent, the connection is closed, and ends with the client.
     let sent = soon(from.collect::<Vec<_>>()).await.concat();
-    assert!(run.await.is_ok());
+    to.send(Ok(control(6, 0, &3_u32.to_be_bytes()).into())).await.unwrap();
+    assert!(!run.is_finished());
+    drop(to);
+    assert!(soon(run).await.is_ok());
     let expect = [frame::reply(1, true), frame::ping(1), frame::data(1, b"bye", true)].concat();
     assert_eq!(sent, expect);
 }
