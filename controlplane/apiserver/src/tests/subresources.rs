@@ -156,10 +156,7 @@ async fn ephemeral_containers_are_added_and_stay() {
     let double = json!([{"name": "c", "image": "busybox"}]);
     let (code, answer) = raw.send("PATCH", &path, STRATEGIC, patch(double)).await;
     assert_eq!(code, 422);
-    assert!(
-        answer["message"].as_str().unwrap().contains("spec.ephemeralContainers[1].name: Duplicate value"),
-        "{answer}"
-    );
+    assert!(answer["message"].as_str().unwrap().contains(".name: Duplicate value"), "{answer}");
     let (code, answer) = raw.put(&format!("{PODS}/x"), without).await;
     assert_eq!(code, 422, "not by the pod itself: {answer}");
 }
