@@ -108,7 +108,9 @@ pub(super) fn binding_row(object: &Value, now_secs: i64) -> Vec<Value> {
     let param = &spec["paramRef"];
     let shown = match (string(&param["namespace"]), string(&param["name"])) {
         _ if !param.is_object() => UNSET.to_owned(),
-        ("", name) => name.to_owned(),
+        (_, "") => UNSET.to_owned(),
+        // Whether the parameter has a namespace cannot be told from here.
+        ("", name) => format!("*/{name}"),
         (namespace, name) => format!("{namespace}/{name}"),
     };
     vec![cells::name(object), string(&spec["policyName"]).into(), shown.into(), cells::age(object, now_secs)]

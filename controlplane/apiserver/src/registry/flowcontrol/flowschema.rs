@@ -5,7 +5,7 @@
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use crate::registry::cells::{self, AGE, NAME, NONE, integer, items, number, string, text};
+use crate::registry::cells::{self, AGE, NAME, NONE, items, number, string, text};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
 use crate::registry::{check, fill, lifecycle};
 
@@ -23,7 +23,7 @@ static INFO: ResourceInfo = ResourceInfo {
 static COLUMNS: &[Column] = &[
     NAME,
     text("PriorityLevel", "`priorityLevelConfiguration` should reference a PriorityLevelConfiguration in the cluster."),
-    integer(
+    text(
         "MatchingPrecedence",
         "`matchingPrecedence` is used to choose among the FlowSchemas that match a given request.",
     ),

@@ -108,7 +108,7 @@ impl Strategy for PriorityLevelConfiguration {
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
         let spec = &object["spec"];
-        let limited = if spec["limited"].is_object() { &spec["limited"] } else { &spec["exempt"] };
+        let limited = &spec["limited"];
         let queuing = &limited["limitResponse"]["queuing"];
         let shown = |value: &Value| match value.as_i64() {
             Some(number) => Value::from(number),

@@ -99,7 +99,6 @@ impl Strategy for Ingress {
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
         let spec = &object["spec"];
-        let annotation = cells::string_or(&object["metadata"]["annotations"][CLASS_ANNOTATION], NONE);
         let points = items(&object["status"]["loadBalancer"]["ingress"]).iter();
         let mut points: Vec<_> =
             points.map(|point| cells::string_or(&point["ip"], string(&point["hostname"]))).collect();
@@ -109,7 +108,7 @@ impl Strategy for Ingress {
         let ports = if items(&spec["tls"]).is_empty() { "80" } else { "80, 443" };
         vec![
             cells::name(object),
-            cells::string_or(&spec["ingressClassName"], annotation).into(),
+            cells::string_or(&spec["ingressClassName"], NONE).into(),
             hosts(&spec["rules"]).into(),
             points.join(",").into(),
             ports.into(),
@@ -119,12 +118,21 @@ impl Strategy for Ingress {
 }
 
 fn hosts(rules: &Value) -> String {
-    let hosts: Vec<_> = items(rules).iter().map(|rule| string(&rule["host"])).filter(|host| !host.is_empty()).collect();
-    let shown = hosts.iter().take(SHOWN_HOSTS).copied().collect::<Vec<_>>().join(",");
-    match hosts.len() {
-        0 => "*".to_owned(),
-        count if count > SHOWN_HOSTS => format!("{shown} + {} more...", count - SHOWN_HOSTS),
-        _ => shown,
+    let rules = items(rules);
+    let mut shown = Vec::new();
+    let mut is_cut = false;
+    // As upstream counts: rules, of which some may have no host.
+    for rule in rules {
+        is_cut |= shown.len() == SHOWN_HOSTS;
+        let host = string(&rule["host"]);
+        if !is_cut && !host.is_empty() {
+            shown.push(host);
+        }
+    }
+    match shown.join(",") {
+        none if none.is_empty() => "*".to_owned(),
+        list if is_cut => format!("{list} + {} more...", rules.len() - SHOWN_HOSTS),
+        list => list,
     }
 }
 

@@ -25,6 +25,8 @@ static COLUMNS: &[Column] =
 
 const MAX_PARAMETERS: usize = 512;
 
+const DEFAULT_ANNOTATION: &str = "volumeattributesclass.alpha.kubernetes.io/is-default-class";
+
 impl Strategy for VolumeAttributesClass {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
@@ -60,7 +62,13 @@ impl Strategy for VolumeAttributesClass {
     }
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
-        vec![cells::name(object), string(&object["driverName"]).into(), cells::age(object, now_secs)]
+        let is_default = object["metadata"]["annotations"][DEFAULT_ANNOTATION] == "true";
+        let name = string(&object["metadata"]["name"]);
+        vec![
+            if is_default { format!("{name} (default)").into() } else { name.into() },
+            string(&object["driverName"]).into(),
+            cells::age(object, now_secs),
+        ]
     }
 }
 
