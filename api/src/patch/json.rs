@@ -1,4 +1,7 @@
 //! JSON patch, RFC 6902, with the limits of Kubernetes.
+//!
+//! A short patch can ask for much: copies of copies, moves that nest ever deeper, insertions before a long list. What it
+//! may cost is bounded whatever it says.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -8,6 +11,12 @@ use crate::status::{Reason, Status};
 
 /// Most operations of one patch.
 const MAX_OPERATIONS: usize = 10_000;
+/// Most bytes that `copy` may add, as upstream's `AccumulatedCopySizeLimit`.
+const MAX_COPIED_BYTES: usize = 3 << 20;
+/// Deepest nesting of the outcome: what can be read back.
+const MAX_DEPTH: usize = 127;
+/// Most list elements moved aside and values looked through; each takes nanoseconds.
+const MAX_WORK: usize = 64 << 20;
 
 #[derive(Debug, Deserialize)]
 struct Operation {
@@ -44,21 +53,74 @@ pub fn apply(object: &Value, patch: &[u8]) -> Result<Value, Status> {
         return Err(Status::new(413, Reason::RequestEntityTooLarge, format!("Request entity too large: {why}")));
     }
     let mut object = object.clone();
+    let mut budget = Budget { copied_bytes: MAX_COPIED_BYTES, work: MAX_WORK };
     for operation in operations {
-        run(&mut object, operation).ok_or_else(does_not_fit)?;
+        run(&mut object, operation, &mut budget).ok_or_else(does_not_fit)?;
     }
     Ok(object)
 }
 
+/// What is left of the limits. Every method is `None` once one is reached.
+struct Budget {
+    copied_bytes: usize,
+    work: usize,
+}
+
+impl Budget {
+    fn work(&mut self, amount: usize) -> Option<()> {
+        self.work = self.work.checked_sub(amount)?;
+        Some(())
+    }
+
+    fn copy(&mut self, value: &Value) -> Option<Value> {
+        self.take_bytes(value)?;
+        Some(value.clone())
+    }
+
+    fn take_bytes(&mut self, value: &Value) -> Option<()> {
+        let own = match value {
+            Value::String(text) => text.len() + 2,
+            Value::Object(map) => map.keys().map(|key| key.len() + 4).sum::<usize>() + 2,
+            Value::Array(items) => items.len() + 2,
+            _ => 4,
+        };
+        self.copied_bytes = self.copied_bytes.checked_sub(own)?;
+        match value {
+            Value::Object(map) => map.values().try_for_each(|value| self.take_bytes(value)),
+            Value::Array(items) => items.iter().try_for_each(|value| self.take_bytes(value)),
+            _ => Some(()),
+        }
+    }
+
+    /// Whether `value` may stand `above` levels deep.
+    fn nest(&mut self, value: &Value, above: usize) -> Option<()> {
+        self.work(1)?;
+        let (Value::Object(_) | Value::Array(_)) = value else { return Some(()) };
+        if above >= MAX_DEPTH {
+            return None;
+        }
+        match value {
+            Value::Object(map) => map.values().try_for_each(|value| self.nest(value, above + 1)),
+            Value::Array(items) => items.iter().try_for_each(|value| self.nest(value, above + 1)),
+            _ => Some(()),
+        }
+    }
+}
+
 /// Runs one operation; `None` where it does not fit.
-fn run(object: &mut Value, operation: Operation) -> Option<()> {
+fn run(object: &mut Value, operation: Operation, budget: &mut Budget) -> Option<()> {
     let path = segments(&operation.path?)?;
     match operation.op.as_str() {
-        "add" => add(object, &path, operation.value?),
-        "remove" => remove(object, &path).map(drop),
+        "add" => {
+            let value = operation.value?;
+            budget.nest(&value, path.len())?;
+            add(object, &path, value, budget)
+        }
+        "remove" => remove(object, &path, budget).map(drop),
         "replace" => {
-            let place = find(object, &path)?;
-            *place = operation.value?;
+            let value = operation.value?;
+            budget.nest(&value, path.len())?;
+            *find(object, &path)? = value;
             Some(())
         }
         "move" => {
@@ -66,17 +128,21 @@ fn run(object: &mut Value, operation: Operation) -> Option<()> {
             if path.len() > from.len() && path.starts_with(&from) {
                 return None;
             }
-            let value = remove(object, &from)?;
-            add(object, &path, value)
+            if path.len() > from.len() {
+                budget.nest(find(object, &from)?, path.len())?;
+            }
+            let value = remove(object, &from, budget)?;
+            add(object, &path, value, budget)
         }
         "copy" => {
-            let value = find(object, &segments(&operation.from?)?)?.clone();
-            add(object, &path, value)
+            let value = budget.copy(find(object, &segments(&operation.from?)?)?)?;
+            budget.nest(&value, path.len())?;
+            add(object, &path, value, budget)
         }
         "test" => {
             let expect = operation.value.unwrap_or(Value::Null);
-            let found = find(object, &path).map_or(Value::Null, |v| v.clone());
-            (found == expect).then_some(())
+            let is_same = find(object, &path).map_or(expect.is_null(), |found| *found == expect);
+            is_same.then_some(())
         }
         _ => None,
     }
@@ -111,7 +177,7 @@ fn find<'a>(object: &'a mut Value, path: &[String]) -> Option<&'a mut Value> {
     })
 }
 
-fn add(object: &mut Value, path: &[String], value: Value) -> Option<()> {
+fn add(object: &mut Value, path: &[String], value: Value, budget: &mut Budget) -> Option<()> {
     let Some((last, way)) = path.split_last() else {
         *object = value;
         return Some(());
@@ -124,6 +190,7 @@ fn add(object: &mut Value, path: &[String], value: Value) -> Option<()> {
         Value::Array(items) => {
             // One more place than elements: behind the last.
             let at = index(last, items.len() + 1).filter(|at| *at <= items.len())?;
+            budget.work(items.len() - at)?;
             items.insert(at, value);
         }
         _ => return None,
@@ -131,12 +198,13 @@ fn add(object: &mut Value, path: &[String], value: Value) -> Option<()> {
     Some(())
 }
 
-fn remove(object: &mut Value, path: &[String]) -> Option<Value> {
+fn remove(object: &mut Value, path: &[String], budget: &mut Budget) -> Option<Value> {
     let (last, way) = path.split_last()?;
     match find(object, way)? {
         Value::Object(map) => map.remove(last),
         Value::Array(items) => {
             let at = index(last, items.len()).filter(|at| *at < items.len())?;
+            budget.work(items.len() - at)?;
             Some(items.remove(at))
         }
         _ => None,
@@ -151,7 +219,7 @@ mod tests {
 
     fn check(object: &Value, patch: &Value, expect: Result<Value, u16>) {
         let result = apply(object, patch.to_string().as_bytes()).map_err(|s| s.code);
-        assert_eq!(result, expect, "{patch}");
+        assert!(result == expect, "{:.300}: {result:.300?}", patch.to_string());
     }
 
     #[test]
@@ -194,5 +262,65 @@ mod tests {
         check(&object, &json!([1]), Err(400));
         let many = vec![json!({"op": "test", "path": "/x", "value": null}); MAX_OPERATIONS + 1];
         check(&object, &json!(many), Err(413));
+    }
+
+    /// As many operations as there may be.
+    fn repeated(first: Value, rest: &Value) -> Value {
+        let mut operations = vec![first];
+        operations.resize(MAX_OPERATIONS, rest.clone());
+        json!(operations)
+    }
+
+    #[test]
+    fn what_asks_for_too_much_is_refused_quickly() {
+        let list = json!({"list": vec!["x"; 200_000], "a": {}});
+        let nested = (0..100).fold(json!({}), |inner, _| json!({"a": inner}));
+        let down = "/a".repeat(100);
+        let deeper = [
+            json!({"op": "add", "path": "/y", "value": nested}),
+            json!({"op": "move", "from": "/x", "path": format!("/y{down}/x")}),
+            json!({"op": "move", "from": "/y", "path": "/x"}),
+        ];
+        let deeper: Vec<Value> = deeper.iter().cycle().take(900).cloned().collect();
+        let cases = [
+            // Twice as much every time.
+            (
+                json!({"a": "x"}),
+                repeated(
+                    json!({"op": "add", "path": "/b", "value": {}}),
+                    &json!({"op": "copy", "from": "", "path": "/b/c"}),
+                ),
+            ),
+            (
+                list.clone(),
+                repeated(
+                    json!({"op": "copy", "from": "/list", "path": "/b"}),
+                    &json!({"op": "copy", "from": "/list", "path": "/b"}),
+                ),
+            ),
+            (
+                list.clone(),
+                repeated(
+                    json!({"op": "test", "path": "/a", "value": {}}),
+                    &json!({"op": "add", "path": "/list/0", "value": "x"}),
+                ),
+            ),
+            (
+                list.clone(),
+                repeated(json!({"op": "test", "path": "/a", "value": {}}), &json!({"op": "remove", "path": "/list/0"})),
+            ),
+            (json!({"x": {}}), json!(deeper)),
+        ];
+        for (number, (object, patch)) in cases.iter().enumerate() {
+            let started = std::time::Instant::now();
+            check(object, patch, Err(422));
+            assert!(started.elapsed().as_secs() < 10, "case {number}: {:?}", started.elapsed());
+        }
+        // Long, but cheap.
+        let tests = repeated(
+            json!({"op": "add", "path": "/a/b", "value": 1}),
+            &json!({"op": "test", "path": "/list/0", "value": "x"}),
+        );
+        assert!(apply(&list, tests.to_string().as_bytes()).is_ok());
     }
 }

@@ -12,6 +12,8 @@
 
 mod list;
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
 use super::{does_not_fit, read_object};
@@ -160,7 +162,8 @@ fn retain_keys(original: &mut Map<String, Value>, patch: &mut Map<String, Value>
     let Some(listed) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let bad = || PatchError::Malformed("invalid patch format of retainKeys".to_owned());
     let Value::Array(listed) = listed else { return Err(bad()) };
-    let is_listed = |key: &str| listed.iter().any(|l| l == key);
+    let listed: HashSet<&str> = listed.iter().filter_map(Value::as_str).collect();
+    let is_listed = |key: &str| listed.contains(key);
     let mut kept = patch.iter().filter(|(key, value)| {
         !(value.is_null() || key.starts_with(DELETE_FROM_LIST) || key.starts_with(ELEMENT_ORDER))
     });
@@ -207,7 +210,7 @@ fn merge_ordered_lists(
             (None, None) => continue,
         };
         if let Some(Value::Array(gone)) = patch.remove(&deletion) {
-            merged.retain(|item| !gone.contains(item));
+            merged = list::without(merged, &gone);
         }
         let merged = list::order(merged, &order, &old.unwrap_or_default(), merge_key)?;
         original.insert(key, Value::Array(merged));

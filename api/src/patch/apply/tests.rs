@@ -136,6 +136,28 @@ fn atomic_values_are_owned_as_a_whole() {
     assert_eq!(live["metadata"]["managedFields"][0]["fieldsV1"], json!({"f:spec": {"f:selector": {}}}));
 }
 
+#[test]
+fn long_lists_are_applied_in_linear_time() {
+    const ELEMENTS: usize = 10_000;
+    let ports = |from: usize, name: &str| -> Value {
+        let list = (from..from + ELEMENTS).map(|n| json!({"containerPort": n + 1, "protocol": "TCP", "name": name}));
+        containers(&json!([{"name": "a", "ports": list.collect::<Vec<_>>()}]))
+    };
+    let started = std::time::Instant::now();
+    let live = applied(None, &ports(0, "x"), "m");
+    let live = applied(Some(&live), &ports(ELEMENTS / 2, "x"), "n");
+    let config = object(&ports(ELEMENTS / 2, "y"));
+    let error = apply(deployment(), Some(&live), &config, by("n", "T2"), false).expect_err("conflicts");
+    assert_eq!(error.details.expect("details").causes.len(), ELEMENTS / 2);
+    let mut live = apply(deployment(), Some(&live), &config, by("n", "T2"), true).expect("forced");
+    let before = live.clone();
+    live["spec"]["template"]["spec"]["containers"][0]["ports"][0]["name"] = json!("z");
+    track(deployment(), Some(&before), &mut live, by("o", "T3"));
+    assert!(started.elapsed().as_secs() < 20, "{:?}", started.elapsed());
+    let list = live["spec"]["template"]["spec"]["containers"][0]["ports"].as_array().expect("ports");
+    assert_eq!(list.len(), ELEMENTS / 2 * 3);
+}
+
 fn specs() -> impl Strategy<Value = Value> {
     let labels = proptest::collection::btree_map("[a-c]", "[x-z]", 0..3);
     let items = proptest::collection::btree_map("[a-d]", proptest::option::of("[i-k]"), 0..4);

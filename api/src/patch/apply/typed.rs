@@ -1,5 +1,7 @@
 //! Values walked along the schema: their field sets, merging, and removal by field set.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::{Map, Value};
 
 use super::set::Set;
@@ -67,12 +69,31 @@ impl Shape {
     }
 }
 
-/// The value of a member or element.
-fn child<'a>(value: &'a Value, shape: Shape, key: &str) -> Option<&'a Value> {
-    match (shape, value) {
-        (Shape::Struct(_) | Shape::Map(_), Value::Object(map)) => map.get(key.get(2..)?),
-        (Shape::Set | Shape::Keyed(..), Value::Array(items)) => items.iter().find(|i| shape.element_key(i) == key),
-        _ => None,
+/// The members or elements of a value, by path element. Elements are indexed once: a list may have 100,000 of them.
+enum Children<'a> {
+    None,
+    Members(&'a Map<String, Value>),
+    Elements(HashMap<String, &'a Value>),
+}
+
+impl<'a> Children<'a> {
+    fn of(value: Option<&'a Value>, shape: Shape) -> Self {
+        match (shape, value) {
+            (Shape::Struct(_) | Shape::Map(_), Some(Value::Object(map))) => Self::Members(map),
+            (Shape::Set | Shape::Keyed(..), Some(Value::Array(items))) => {
+                // The first of several.
+                Self::Elements(items.iter().rev().map(|item| (shape.element_key(item), item)).collect())
+            }
+            _ => Self::None,
+        }
+    }
+
+    fn get(&self, key: &str) -> Option<&'a Value> {
+        match self {
+            Self::None => None,
+            Self::Members(map) => map.get(key.get(2..)?),
+            Self::Elements(items) => items.get(key).copied(),
+        }
     }
 }
 
@@ -128,15 +149,17 @@ pub(super) fn merge(live: Value, config: &Value, shape: Shape) -> Value {
 fn merge_lists(live: Vec<Value>, config: &[Value], shape: Shape) -> Vec<Value> {
     let keyed = |items: &[Value]| -> Vec<String> { items.iter().map(|i| shape.element_key(i)).collect() };
     let (live_keys, config_keys) = (keyed(&live), keyed(config));
+    let named: HashSet<&str> = config_keys.iter().map(String::as_str).collect();
+    let places: HashMap<&str, usize> = live_keys.iter().enumerate().rev().map(|(at, key)| (key.as_str(), at)).collect();
     let mut out = Vec::with_capacity(live.len() + config.len());
     let (mut l, mut c) = (0, 0);
     while l < live.len() || c < config.len() {
-        if l < live.len() && !config_keys.contains(&live_keys[l]) {
+        if l < live.len() && !named.contains(live_keys[l].as_str()) {
             out.push(live[l].clone());
             l += 1;
         } else if c < config.len() {
             let key = &config_keys[c];
-            let old = live_keys.iter().position(|k| k == key).map(|at| live[at].clone());
+            let old = places.get(key.as_str()).map(|at| live[*at].clone());
             out.push(match old {
                 Some(old) => merge(old, &config[c], shape.child(key)),
                 None => config[c].clone(),
@@ -155,48 +178,43 @@ fn merge_lists(live: Vec<Value>, config: &[Value], shape: Shape) -> Vec<Value> {
 
 /// Removes what `last` has and `owned` has not.
 pub(super) fn remove_unowned(value: &mut Value, shape: Shape, last: &Set, owned: &Set) {
-    for (key, last) in &last.children {
-        match owned.children.get(key) {
-            None => remove_child(value, shape, key),
-            Some(owned) => {
-                let inner = shape.child(key);
-                if let Some(child) = child_mut(value, shape, key) {
-                    let was_empty = is_hollow(child);
-                    remove_unowned(child, inner, last, owned);
-                    if !was_empty && is_hollow(child) && owned.is_empty() {
-                        remove_child(value, shape, key);
-                    }
+    match (shape, value) {
+        (Shape::Struct(_) | Shape::Map(_), Value::Object(map)) => {
+            for (key, last) in &last.children {
+                let name = key.get(2..).unwrap_or_default();
+                let Some(child) = map.get_mut(name) else { continue };
+                if !stays(child, shape.child(key), last, owned.children.get(key)) {
+                    map.remove(name);
                 }
             }
         }
+        (Shape::Set | Shape::Keyed(..), Value::Array(items)) => items.retain_mut(|item| {
+            let key = shape.element_key(item);
+            let Some(last) = last.children.get(&key) else { return true };
+            stays(item, shape.child(&key), last, owned.children.get(&key))
+        }),
+        _ => {}
     }
+}
+
+/// Removes inside of a member or element; whether it itself stays.
+fn stays(child: &mut Value, shape: Shape, last: &Set, owned: Option<&Set>) -> bool {
+    let Some(owned) = owned else { return false };
+    let was_empty = is_hollow(child);
+    remove_unowned(child, shape, last, owned);
+    was_empty || !is_hollow(child) || !owned.is_empty()
 }
 
 fn is_hollow(value: &Value) -> bool {
     value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
 }
 
-fn remove_child(value: &mut Value, shape: Shape, key: &str) {
-    match (shape, value) {
-        (Shape::Struct(_) | Shape::Map(_), Value::Object(map)) => drop(map.remove(key.get(2..).unwrap_or(""))),
-        (Shape::Set | Shape::Keyed(..), Value::Array(items)) => items.retain(|i| shape.element_key(i) != key),
-        _ => {}
-    }
-}
-
-fn child_mut<'a>(value: &'a mut Value, shape: Shape, key: &str) -> Option<&'a mut Value> {
-    match (shape, value) {
-        (Shape::Struct(_) | Shape::Map(_), Value::Object(map)) => map.get_mut(key.get(2..)?),
-        (Shape::Set | Shape::Keyed(..), Value::Array(items)) => items.iter_mut().find(|i| shape.element_key(i) == key),
-        _ => None,
-    }
-}
-
 /// The paths of `all`, the set of `new`, where `old` has nothing or another value.
 pub(super) fn changed(all: &Set, old: &Value, new: &Value, shape: Shape) -> Set {
     let mut out = Set::default();
+    let (old, new) = (Children::of(Some(old), shape), Children::of(Some(new), shape));
     for (key, inner) in &all.children {
-        let (old, new) = (child(old, shape, key), child(new, shape, key));
+        let (old, new) = (old.get(key), new.get(key));
         let difference = match (old, new) {
             (Some(old), Some(new)) if old == new => continue,
             (Some(old), Some(new)) if !inner.children.is_empty() => changed(inner, old, new, shape.child(key)),
@@ -225,9 +243,10 @@ pub(super) fn clashes(
         found(path);
         return;
     }
+    let (live, merged) = (Children::of(values.0, shape), Children::of(values.1, shape));
     for (key, theirs) in &theirs.children {
         let Some(mine) = mine.children.get(key) else { continue };
-        let values = (values.0.and_then(|v| child(v, shape, key)), values.1.and_then(|v| child(v, shape, key)));
+        let values = (live.get(key), merged.get(key));
         path.push(key.clone());
         clashes(theirs, mine, values, shape.child(key), path, found);
         path.pop();

@@ -1,3 +1,5 @@
+mod kubectl;
+
 use serde_json::json;
 
 use super::*;
@@ -145,4 +147,28 @@ fn conditions_merge_by_type_in_status_patches() {
     let patch = json!({"status": {"$setElementOrder/conditions": [{"type": "Ready"}, {"type": "Initialized"}], "conditions": [{"type": "Ready", "status": "True"}]}});
     let expect = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Initialized", "status": "True"}]}});
     assert_eq!(patched("Pod", &object, &patch), Ok(expect));
+}
+
+#[test]
+fn long_lists_merge_in_linear_time() {
+    const ELEMENTS: usize = 30_000;
+    let env = |from: usize, value: &str| -> Vec<Value> {
+        (from..from + ELEMENTS).map(|n| json!({"name": format!("K{n}"), "value": value})).collect()
+    };
+    let object = pod(&json!([{"name": "a", "env": env(0, "old")}]));
+    let mut changed = env(ELEMENTS / 2, "new");
+    changed.push(json!({"name": "K0", "$patch": "delete"}));
+    let order: Vec<Value> = changed.iter().take(ELEMENTS).map(|e| json!({"name": e["name"]})).collect();
+    let finalizers: Vec<String> = (0..ELEMENTS).map(|n| format!("example.com/{n}")).collect();
+    let patch = json!({
+        "metadata": {"finalizers": finalizers},
+        "spec": {"containers": [{"name": "a", "env": changed, "$setElementOrder/env": order}]},
+    });
+    let started = std::time::Instant::now();
+    let result = patched("Pod", &object, &patch).expect("a patch");
+    assert!(started.elapsed().as_secs() < 10, "{:?}", started.elapsed());
+    let env = result["spec"]["containers"][0]["env"].as_array().expect("env");
+    assert_eq!((env.len(), &env[0]["name"]), (ELEMENTS / 2 * 3 - 1, &json!("K1")));
+    let again = patched("Pod", &result, &json!({"metadata": {"finalizers": finalizers}})).expect("a patch");
+    assert_eq!(again, result);
 }
