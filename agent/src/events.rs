@@ -77,8 +77,15 @@ impl EventRecorder {
         message: impl Into<String>,
     ) {
         let field_path = container.map(|name| {
-            let init = pod.init_containers().iter().any(|c| c.name == name);
-            format!("spec.{}{{{name}}}", if init { "initContainers" } else { "containers" })
+            let spec = pod.spec_or_default();
+            let list = if pod.init_containers().iter().any(|one| one.name == name) {
+                "initContainers"
+            } else if spec.ephemeral_containers.iter().flatten().any(|one| one.name == name) {
+                "ephemeralContainers"
+            } else {
+                "containers"
+            };
+            format!("spec.{list}{{{name}}}")
         });
         let object = ObjectReference {
             api_version: Some("v1".to_owned()),

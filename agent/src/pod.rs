@@ -8,7 +8,7 @@ use std::{
 };
 
 use k8s_openapi::{
-    api::core::v1::{Container, Pod, PodSpec, PodStatus},
+    api::core::v1::{Container, EphemeralContainer, Pod, PodSpec, PodStatus},
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
@@ -47,6 +47,30 @@ impl QosClass {
     }
 }
 
+/// An ephemeral container in the form of others: what it cannot have is left out.
+fn as_container(ephemeral: &EphemeralContainer) -> Container {
+    let one = ephemeral.clone();
+    Container {
+        name: one.name,
+        image: one.image,
+        image_pull_policy: one.image_pull_policy,
+        command: one.command,
+        args: one.args,
+        working_dir: one.working_dir,
+        env: one.env,
+        env_from: one.env_from,
+        volume_mounts: one.volume_mounts,
+        volume_devices: one.volume_devices,
+        security_context: one.security_context,
+        stdin: one.stdin,
+        stdin_once: one.stdin_once,
+        tty: one.tty,
+        termination_message_path: one.termination_message_path,
+        termination_message_policy: one.termination_message_policy,
+        ..Container::default()
+    }
+}
+
 /// What the agent asks a Pod.
 pub(crate) trait PodExt {
     fn uid(&self) -> PodUid;
@@ -62,6 +86,8 @@ pub(crate) trait PodExt {
     fn qos_class(&self) -> QosClass;
     fn init_containers(&self) -> &[Container];
     fn containers(&self) -> &[Container];
+    /// Containers that were added for debugging, in the form of others.
+    fn ephemeral_containers(&self) -> Vec<Container>;
     /// Init and ordinary containers, in the order of their start.
     fn all_containers(&self) -> impl Iterator<Item = &Container>;
     fn container(&self, name: &str) -> Option<&Container>;
@@ -154,6 +180,11 @@ impl PodExt for Pod {
 
     fn containers(&self) -> &[Container] {
         &self.spec_or_default().containers
+    }
+
+    fn ephemeral_containers(&self) -> Vec<Container> {
+        let containers = self.spec_or_default().ephemeral_containers.iter().flatten();
+        containers.map(as_container).collect()
     }
 
     fn all_containers(&self) -> impl Iterator<Item = &Container> {

@@ -85,6 +85,8 @@ pub(crate) struct PodActions {
     pub(crate) init_to_start: Vec<String>,
     /// Start these containers (names, in order).
     pub(crate) to_start: Vec<String>,
+    /// Start these ephemeral containers (names, in order), each once in its life.
+    pub(crate) ephemeral_to_start: Vec<String>,
 }
 
 impl PodActions {
@@ -105,10 +107,15 @@ pub(crate) fn plan(pod: &Pod, observed: &Observed<'_>) -> PodActions {
         }
     };
     let initialized = plan_init_containers(pod, observed, sandbox, &mut actions);
-    if actions.kill_pod || !initialized {
-        return actions;
+    if !actions.kill_pod && initialized {
+        plan_containers(pod, observed, &mut actions);
     }
-    plan_containers(pod, observed, &mut actions);
+    // They may come before the pod is initialized: to see why it is not.
+    if !actions.kill_pod && !pod.is_deleting() {
+        let containers = pod.spec_or_default().ephemeral_containers.iter().flatten();
+        let new = containers.filter(|container| observed.latest(&container.name).is_none());
+        actions.ephemeral_to_start = new.map(|container| container.name.clone()).collect();
+    }
     actions
 }
 

@@ -64,6 +64,7 @@ pub(crate) fn generate(input: &StatusInput<'_>) -> PodStatus {
     let pod = input.pod;
     let init_container_statuses = containers::statuses(input, pod.init_containers(), true);
     let container_statuses = containers::statuses(input, pod.containers(), false);
+    let ephemeral_container_statuses = containers::ephemeral_statuses(input);
     let phase = match input.failed {
         Some(_) => Phase::Failed,
         None => phase::compute(pod, &init_container_statuses, &container_statuses, input.terminated, input.previous),
@@ -85,6 +86,7 @@ pub(crate) fn generate(input: &StatusInput<'_>) -> PodStatus {
         observed_generation: pod.metadata.generation,
         init_container_statuses: (!init_container_statuses.is_empty()).then_some(init_container_statuses),
         container_statuses: Some(container_statuses),
+        ephemeral_container_statuses: (!ephemeral_container_statuses.is_empty()).then_some(ephemeral_container_statuses),
         nominated_node_name: previous.nominated_node_name.clone(),
         resource_claim_statuses: previous.resource_claim_statuses.clone(),
         ..PodStatus::default()

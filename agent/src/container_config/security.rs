@@ -51,6 +51,7 @@ pub(crate) fn merge(
         list.into_iter().flatten().map(|name| name.to_uppercase().trim_start_matches("CAP_").to_owned()).collect()
     };
     Ok(SecurityContext {
+        pid_namespace_of: None,
         privileged,
         image_user: image_user.filter(|user| !user.is_empty()).map(str::to_owned),
         run_as_user,

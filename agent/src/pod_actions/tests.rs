@@ -114,6 +114,23 @@ fn new_pod_gets_a_sandbox_and_its_containers() {
 }
 
 #[test]
+fn ephemeral_containers_start_once_even_before_the_pod_is_initialized() {
+    use SandboxState::Ready;
+    let spec = |mut spec: Value| {
+        spec["ephemeralContainers"] = json!([{"name": "debug", "image": "i"}]);
+        spec
+    };
+    let start = PodActions { ephemeral_to_start: names(&["debug"]), ..PodActions::default() };
+    let world =
+        || World::new(spec(two())).sandbox(0, Ready).container(0, "a", 0, running()).container(0, "b", 0, running());
+    assert_eq!(world().plan(), start);
+    assert_eq!(world().container(0, "debug", 0, running()).plan(), PodActions::default());
+    assert_eq!(world().container(0, "debug", 0, exited(1)).plan(), PodActions::default(), "never again");
+    let initializing = World::new(spec(with_init())).sandbox(0, Ready).container(0, "i", 0, running());
+    assert_eq!(initializing.plan(), start);
+}
+
+#[test]
 fn init_containers_come_first_and_one_by_one() {
     use SandboxState::Ready;
     let start = |name: &str| PodActions { init_to_start: names(&[name]), ..PodActions::default() };

@@ -20,6 +20,17 @@ pub(super) fn statuses(input: &StatusInput<'_>, containers: &[Container], init: 
     containers.iter().map(|container| status(input, container, init)).collect()
 }
 
+/// One status for each ephemeral container. They are never ready, and never started again.
+pub(super) fn ephemeral_statuses(input: &StatusInput<'_>) -> Vec<ApiStatus> {
+    let mut statuses = statuses(input, &input.pod.ephemeral_containers(), false);
+    for status in &mut statuses {
+        status.ready = false;
+        status.started = None;
+        status.restart_count = 0;
+    }
+    statuses
+}
+
 fn status(input: &StatusInput<'_>, container: &Container, init: bool) -> ApiStatus {
     let mut records: Vec<&ContainerStatus> =
         input.observed.containers.iter().filter(|c| c.name == container.name).collect();
@@ -35,8 +46,9 @@ fn status(input: &StatusInput<'_>, container: &Container, init: bool) -> ApiStat
 }
 
 fn earlier_status<'a>(input: &StatusInput<'a>, name: &str, init: bool) -> Option<&'a ApiStatus> {
-    let list = if init { &input.previous.init_container_statuses } else { &input.previous.container_statuses };
-    list.iter().flatten().find(|status| status.name == name)
+    let previous = input.previous;
+    let list = if init { &previous.init_container_statuses } else { &previous.container_statuses };
+    list.iter().chain(&previous.ephemeral_container_statuses).flatten().find(|status| status.name == name)
 }
 
 fn from_records(

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::{PodWorker, Progress, RuntimeState, images};
 use crate::{
@@ -39,6 +39,16 @@ enum Start {
     Failed,
 }
 
+/// The process whose PID namespace an ephemeral container joins: that of the running container that it names.
+fn debugged_process(pod: &Pod, name: &str, state: &RuntimeState) -> Option<i32> {
+    let mut containers = pod.spec_or_default().ephemeral_containers.iter().flatten();
+    let target = containers.find(|one| one.name == name)?.target_container_name.as_deref()?;
+    state.containers.iter().find_map(|container| match container.state {
+        ContainerState::Running { pid, .. } if container.name == target => Some(pid),
+        _ => None,
+    })
+}
+
 impl PodWorker {
     pub(super) async fn act(&mut self, actions: &PodActions, state: &RuntimeState) -> Progress {
         if actions.kill_pod {
@@ -59,9 +69,11 @@ impl PodWorker {
         if !self.kill_containers(&actions.to_kill, state).await {
             return Progress::Failed;
         }
-        let names: Vec<&String> = actions.init_to_start.iter().chain(&actions.to_start).collect();
         let pod = Arc::clone(&self.pod);
-        let mut containers: Vec<&Container> = names.iter().filter_map(|name| pod.container(name)).collect();
+        let ephemeral = pod.ephemeral_containers();
+        let named = actions.init_to_start.iter().chain(&actions.to_start).filter_map(|name| pod.container(name));
+        let mut containers: Vec<&Container> =
+            named.chain(ephemeral.iter().filter(|one| actions.ephemeral_to_start.contains(&one.name))).collect();
         let mut pause: Option<Duration> = None;
         let mut failed = false;
         // Who waits out a crash needs no image yet.
@@ -184,7 +196,10 @@ impl PodWorker {
         let pod_ips: Vec<IpAddr> = if sandbox.host_network { vec![ctx.config.node_ip] } else { sandbox.ips.clone() };
         let input = ContainerInput { pod: &pod, container, image, attempt, pod_ips: &pod_ips, volumes };
         let config = match container_config::container(&ctx, &input).await {
-            Ok(config) => config,
+            Ok(mut config) => {
+                config.security.pid_namespace_of = debugged_process(&pod, &container.name, state);
+                config
+            }
             Err(error) => return self.start_failed(container, "CreateContainerConfigError", &error, "Failed"),
         };
         let reference = pod.reference();

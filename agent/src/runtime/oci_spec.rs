@@ -226,7 +226,10 @@ fn linux(input: &Input<'_>, caps: &[String]) -> Result<Value, SpecError> {
     let security = &input.container.security;
     let mut namespaces = vec![json!({ "type": "mount" })];
     if !input.sandbox.host_pid {
-        namespaces.push(json!({ "type": "pid" }));
+        namespaces.push(match security.pid_namespace_of {
+            Some(pid) => json!({ "type": "pid", "path": format!("/proc/{pid}/ns/pid") }),
+            None => json!({ "type": "pid" }),
+        });
     }
     if input.node.cgroup_v2 && !security.privileged {
         namespaces.push(json!({ "type": "cgroup" }));

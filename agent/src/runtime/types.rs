@@ -171,6 +171,9 @@ pub struct SecurityContext {
     pub cap_drop: Vec<String>,
     /// Seccomp.
     pub seccomp: SeccompProfile,
+    /// Joins the PID namespace of this process of the node: that of the container that is debugged.
+    #[serde(default)]
+    pub pid_namespace_of: Option<i32>,
     /// A loaded AppArmor profile to start under.
     #[serde(default)]
     pub apparmor_profile: Option<String>,
