@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Builds the fuzz targets and runs them: every one, or those named; prints a table. Fails if one finds something: what it
+# found is then in TARGET_DIR/fuzz/found/, and `FUZZ_TARGET=name TARGET_DIR/debug/coracle-fuzz FILE` shows it again.
+#
+#   fuzz/run.sh TARGET_DIR RUNS [TARGET...]
+set -euo pipefail
+
+directory=$(cd "$(dirname "$0")" && pwd)
+target=$(mkdir -p "$1" && cd "$1" && pwd)
+runs=$2
+shift 2
+golden=${CORACLE_GOLDEN:-$directory/../../shared/golden}/kubernetes-api
+work=$target/fuzz
+# Longer inputs make slower runs, not deeper ones.
+max_bytes=4096
+
+targets=("$@")
+if ((${#targets[@]} == 0)); then
+  for seeds in "$directory"/seeds/*/; do targets+=("$(basename "$seeds")"); done
+fi
+
+started=$SECONDS
+RUSTC_WORKSPACE_WRAPPER=$directory/instrument.sh CARGO_TARGET_DIR=$target \
+  cargo build --locked --manifest-path "$directory/../Cargo.toml" --workspace --bin coracle-fuzz
+echo "built in $((SECONDS - started)) s"
+# A copy: the same name is built without counters, too.
+mkdir -p "$work/found"
+install -m 0755 "$target/debug/coracle-fuzz" "$work/coracle-fuzz"
+
+# The project's own seeds, and Kubernetes' serialization data where they are at hand.
+collect() {
+  local name=$1 corpus=$work/corpus/$1 extension=
+  rm -rf "$corpus"
+  mkdir -p "$corpus/new" "$corpus/seeds"
+  cp "$directory/seeds/$name"/* "$corpus/seeds/"
+  case $name in
+    decode-json) extension=json ;;
+    decode-yaml | apply) extension=yaml ;;
+    decode-protobuf) extension=pb ;;
+  esac
+  if [[ -n $extension && -d $golden ]]; then
+    find "$golden" -maxdepth 1 -name "*.$extension" -size -"$((max_bytes / 1024 + 1))k" -exec cp -t "$corpus/seeds" {} +
+  fi
+}
+
+# A seed of its own for chance, so that a run can be repeated; a hang is 5 s for one input, a leak 1 GiB.
+fuzz() {
+  local name=$1 log=$work/$1.log
+  collect "$name"
+  FUZZ_TARGET=$name timeout 600 "$work/coracle-fuzz" -runs="$runs" -seed=1 -max_len=$max_bytes -timeout=5 \
+    -rss_limit_mb=1024 -malloc_limit_mb=512 -print_final_stats=1 -verbosity=1 \
+    -artifact_prefix="$work/found/$name-" "$work/corpus/$name/new" "$work/corpus/$name/seeds" >"$log" 2>&1 || true
+}
+
+export -f fuzz collect
+export directory golden work runs max_bytes
+started=$SECONDS
+printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I{} bash -euo pipefail -c 'fuzz {}'
+
+failed=0
+printf '\n%-18s %12s %10s %10s  %s\n' target executions coverage seconds result
+for name in "${targets[@]}"; do
+  log=$work/$name.log
+  executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log" | tail -n 1)
+  coverage=$(grep -oE 'cov: [0-9]+' "$log" | tail -n 1 | cut -d' ' -f2 || true)
+  seconds=$(sed -nE 's/^Done [0-9]+ runs in ([0-9]+) second.*/\1/p' "$log" | tail -n 1)
+  result=ok
+  if [[ -z $seconds ]] || ((executions < runs)); then
+    result="FAILED: $(grep -m 1 -aE 'panicked at|ERROR: libFuzzer|SUMMARY' "$log" || echo 'see its log') ($log)"
+    failed=1
+  fi
+  printf '%-18s %12s %10s %10s  %s\n' "$name" "${executions:--}" "${coverage:--}" "${seconds:--}" "$result"
+done
+echo "${#targets[@]} targets, $runs executions each, in $((SECONDS - started)) s"
+exit $failed
