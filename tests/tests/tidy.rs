@@ -36,6 +36,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("coracle-shim", &["coracle-shim-protocol"]),
     ("coracle-agent", &["coracle-api", "coracle-cni", "coracle-netns", "coracle-shim-protocol"]),
     ("coracle-tests", &[]),
+    ("coracle-fuzz", &["coracle-api", "coracle-apiserver"]),
     ("coracle", &["coracle-controlplane", "coracle-agent"]),
 ];
 

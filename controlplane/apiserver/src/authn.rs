@@ -121,7 +121,7 @@ fn is_audience_agnostic(server: &ApiServer, token: &str) -> bool {
     server.config.static_tokens.contains_key(token) || (token.contains('.') && token.len() == bootstrap_token::LENGTH)
 }
 
-fn bearer(value: &str) -> Option<&str> {
+pub(crate) fn bearer(value: &str) -> Option<&str> {
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then_some(token.trim()).filter(|token| !token.is_empty())
 }

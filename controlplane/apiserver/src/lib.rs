@@ -22,6 +22,7 @@
 //! | [`pki`] | certificate authority, certificates, kubeconfig |
 //! | `bootstrap` | the objects every cluster starts with |
 //! | `event_expiry` | forgets old Events |
+//! | `fuzzing` | entries for the fuzz targets (feature `fuzzing`) |
 //! | `metrics` | what `/metrics` tells of this server |
 //! | `metrics_api` | `metrics.k8s.io`: what nodes and pods use |
 //! | `unstored` | bindings, component statuses |
@@ -39,6 +40,8 @@ mod bootstrap;
 mod client;
 mod endpoints;
 mod event_expiry;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod handler;
 mod list_options;
 mod metrics;

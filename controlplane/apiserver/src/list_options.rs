@@ -65,7 +65,7 @@ impl Token {
         BASE64_URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
     }
 
-    fn decode(text: &str) -> Result<Self, Status> {
+    pub(crate) fn decode(text: &str) -> Result<Self, Status> {
         let bad = |why: String| Status::bad_request(format!("continue key is not valid: {why}"));
         let bytes =
             BASE64_URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|error| bad(error.to_string()))?;

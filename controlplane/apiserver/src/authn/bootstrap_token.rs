@@ -37,7 +37,7 @@ pub(super) async fn authenticate(server: &ApiServer, token: &str) -> Option<(Use
     Some((user, need))
 }
 
-fn check(object: &Value, id: &str, secret: &str, now: jiff::Timestamp) -> Option<UserInfo> {
+pub(crate) fn check(object: &Value, id: &str, secret: &str, now: jiff::Timestamp) -> Option<UserInfo> {
     let data = |key: &str| -> Option<String> {
         let encoded = meta::get(object, &["data", key])?.as_str()?;
         String::from_utf8(BASE64_STANDARD.decode(encoded).ok()?).ok()

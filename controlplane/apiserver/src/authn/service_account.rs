@@ -118,7 +118,7 @@ pub(crate) fn claims(subject: &TokenSubject, now_secs: i64) -> Value {
 }
 
 /// Reads the claims of a token that is valid at `now_secs`, whomever it is for.
-fn subject(claims: &Value, now_secs: i64) -> Option<TokenSubject> {
+pub(crate) fn subject(claims: &Value, now_secs: i64) -> Option<TokenSubject> {
     let number = |key: &str| claims.get(key).and_then(Value::as_i64);
     let text = |path: &[&str]| meta::get_str(claims, path).to_owned();
     let expires_secs = number("exp")?;
