@@ -10,8 +10,9 @@ TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 TOOLS := $(TARGET)/tools
 IMAGES := $(TARGET)/images
 BIN := $(TARGET)/bin
-# A process that stays for every pod: no relocations to dirty, so that all shims share their pages.
-SHIM_RUSTFLAGS := -C relocation-model=static -C target-cpu=x86-64-v2
+# A process that stays for every pod, and one that starts for every container: nothing to link and nothing to relocate
+# at the start, so all of them share their pages.
+SHIM_RUSTFLAGS := -C target-feature=+crt-static -C relocation-model=static
 
 # What `make test` has time for: one node, services that are restarted and killed, and no build of its own.
 TEST_VM_HALF = if [[ $$(id -u) == 0 ]]; then \
@@ -29,12 +30,12 @@ deps: ## Install what building and testing need (Debian packages, Rust, kubectl)
 .PHONY: build
 build: deps ## Release binaries in target/bin
 	cargo build --locked --release -p coracle -p coracle-cni
-	cargo build --locked --profile shim -p coracle-shim
+	host=$$(rustc -vV | sed -n 's/^host: //p')
+	LIBSECCOMP_LINK_TYPE=static LIBSECCOMP_LIB_PATH=$$(dirname "$$(gcc -print-file-name=libseccomp.a)") \
+	  RUSTFLAGS="$(SHIM_RUSTFLAGS)" cargo build --locked --profile shim --target "$$host" -p coracle-shim
 	mkdir -p "$(BIN)"
 	install -m 0755 "$(TARGET)"/release/coracle "$(TARGET)"/release/coracle-cni "$(BIN)/"
-	for bin in coracle-shim coracle-oci; do
-	  if [[ -e "$(TARGET)/shim/$$bin" ]]; then install -m 0755 "$(TARGET)/shim/$$bin" "$(BIN)/"; fi
-	done
+	install -m 0755 "$(TARGET)/$$host"/shim/coracle-shim "$(TARGET)/$$host"/shim/coracle-oci "$(BIN)/"
 
 .PHONY: images
 images: ## The demo's and the tests' container images, from Debian packages

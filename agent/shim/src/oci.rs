@@ -3,10 +3,12 @@
 //! Runs as a child of the shim in the shim's network, IPC, UTS and mount namespaces. What it makes (a container's first
 //! process, an exec'ed process) becomes a child of the shim, not its own. It keeps nothing.
 
+mod confinement;
 mod create;
 mod exec;
 mod executor;
 mod rootfs;
+mod seccomp;
 mod terminal;
 mod user;
 mod verify;

@@ -138,6 +138,7 @@ async fn plan(
         message: error.to_string(),
     })?;
     let profile = localhost_profile(config)?;
+    let compiled_filters = inner.run_dir.join("seccomp");
     oci_spec::plan(&oci_spec::Input {
         sandbox: sandbox_config,
         sandbox_dir: &sandbox.directory,
@@ -147,6 +148,7 @@ async fn plan(
         layers,
         writable,
         localhost_profile: profile.as_deref(),
+        compiled_filters: &compiled_filters,
         node: inner.node,
     })
     .map_err(|error| RuntimeError::InvalidConfig { message: chain(&error) })

@@ -64,6 +64,8 @@ pub struct Input<'a> {
     pub writable: &'a Path,
     /// The text of its `Localhost` seccomp profile.
     pub localhost_profile: Option<&'a str>,
+    /// Directory of compiled seccomp filters.
+    pub compiled_filters: &'a Path,
     /// The node.
     pub node: Node,
 }
@@ -109,7 +111,6 @@ pub fn plan(input: &Input<'_>) -> Result<CreateSpec, SpecError> {
         "cwd": cwd.unwrap_or("/"),
         "capabilities": { "bounding": caps, "effective": caps, "permitted": caps },
     });
-    // libcontainer loads the seccomp filter too late for a process without no_new_privs if this is present and false.
     if no_new_privileges {
         process["noNewPrivileges"] = json!(true);
     }
@@ -141,6 +142,7 @@ pub fn plan(input: &Input<'_>) -> Result<CreateSpec, SpecError> {
         },
         volumes: input.image.volumes.clone(),
         privileged: security.privileged,
+        compiled_filters: input.compiled_filters.to_owned(),
     })
 }
 

@@ -76,6 +76,11 @@ async fn build(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Runtime
     inner.insert_sandbox(Arc::clone(sandbox));
     fs::create_dir_all(&config.log_directory).map_err(state("make", &config.log_directory))?;
 
+    {
+        let inner = Arc::clone(inner);
+        // Not waited for: by the time the containers' processes are moved, it is done.
+        drop(tokio::task::spawn_blocking(move || inner.hierarchies.hasten_moves()));
+    }
     let cgroup = {
         let (inner, config) = (Arc::clone(inner), config.clone());
         tokio::task::spawn_blocking(move || inner.hierarchies.create(&config.cgroup_parent, &config.resources))

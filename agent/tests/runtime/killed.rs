@@ -92,6 +92,8 @@ async fn killed_helper_fails_its_container_and_no_other() {
     let Some(node) = node().await else { return };
     let node = Arc::new(node);
     let (sandbox, id) = node.run(&container(&["sleep", "1000"])).await;
+    // Until it has executed its program, a container's process looks like a helper.
+    eventually("the first container runs its own program", || helpers(&shims(node.dir.path())).is_empty()).await;
     let mut killed = 0;
     for _ in 0..20 {
         let creator = {

@@ -25,6 +25,8 @@ pub struct CreateSpec {
     pub volumes: Vec<String>,
     /// Device nodes of the image work.
     pub privileged: bool,
+    /// Directory of compiled seccomp filters, shared by all pods of the node.
+    pub compiled_filters: PathBuf,
 }
 
 /// A bind mount taken from the node's mount namespace.

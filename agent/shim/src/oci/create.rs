@@ -21,7 +21,7 @@ use nix::{
 use pathrs::Root;
 use serde_json::{Value, json};
 
-use super::{Made, executor::ShimExecutor, rootfs, terminal, user, verify};
+use super::{Made, confinement::Confinement, executor::ShimExecutor, rootfs, terminal, user, verify};
 
 pub(super) struct Arguments<'a> {
     pub(super) sandbox_dir: &'a Path,
@@ -36,10 +36,13 @@ pub(super) fn create(arguments: &Arguments<'_>) -> anyhow::Result<Made> {
     let create: CreateSpec =
         serde_json::from_slice(&fs::read(directory.join(layout::CREATE)).context("read create.json")?)?;
     let mut guard = rootfs::MountGuard { directory: &directory, keep: false };
-    let (spec, uid) = prepare(arguments, &directory, create)?;
+    let compiled_filters = create.compiled_filters.clone();
+    let (mut spec, uid) = prepare(arguments, &directory, create)?;
+    let confinement = Confinement::take(&mut spec, &compiled_filters)?;
+    confinement.write(&directory)?;
     fs::write(directory.join("config.json"), serde_json::to_vec(&spec)?).context("write config.json")?;
     give_streams(uid);
-    let made = build(arguments, &directory, uid)?;
+    let made = build(arguments, &directory, uid, confinement)?;
     if let Err(error) = verify(&made, spec) {
         // It waits to be started: nothing of the image has run. The shim reaps it and removes its cgroup.
         let _ = kill(Pid::from_raw(made.pid), Signal::SIGKILL);
@@ -56,12 +59,12 @@ fn verify(made: &Made, spec: Value) -> anyhow::Result<()> {
 }
 
 /// Mounts everything and completes the spec with what only the mounted image tells.
-fn prepare(arguments: &Arguments<'_>, directory: &Path, create: CreateSpec) -> anyhow::Result<(Value, u32)> {
+fn prepare(arguments: &Arguments<'_>, directory: &Path, mut create: CreateSpec) -> anyhow::Result<(Value, u32)> {
     let target = directory.join(layout::ROOTFS);
     for volume in &create.mounts {
         rootfs::inspect_destination(&volume.destination)?;
     }
-    let mut spec = create.spec.clone();
+    let mut spec = create.spec.take();
     let cwd = spec["process"]["cwd"].as_str().unwrap_or("/").to_owned();
     rootfs::inspect_working_dir(&cwd)?;
     rootfs::mount_overlay(&create, &target)?;
@@ -104,23 +107,7 @@ fn prepare(arguments: &Arguments<'_>, directory: &Path, create: CreateSpec) -> a
         }
     }
     set_oom_score(&mut spec);
-    swap_masked_comparisons(&mut spec);
     Ok((spec, user.uid))
-}
-
-/// libcontainer 0.7 takes the mask of `SCMP_CMP_MASKED_EQ` from `valueTwo` and the datum from `value`; the OCI
-/// specification (and every profile) has them the other way round. Unswapped, the default profile forbids `clone`.
-fn swap_masked_comparisons(spec: &mut Value) {
-    // Not by index, which would make what is absent.
-    let Some(rules) = spec.pointer_mut("/linux/seccomp/syscalls").and_then(Value::as_array_mut) else { return };
-    for argument in rules.iter_mut().filter_map(|rule| rule.get_mut("args")?.as_array_mut()).flatten() {
-        if argument["op"] == "SCMP_CMP_MASKED_EQ" {
-            let mask = argument["value"].take();
-            let datum = argument.get_mut("valueTwo").map_or(json!(0), Value::take);
-            argument["value"] = datum;
-            argument["valueTwo"] = mask;
-        }
-    }
 }
 
 /// Sets it for this process, whose children inherit it, instead of by libcontainer, which fails where the node may not
@@ -132,13 +119,13 @@ fn set_oom_score(spec: &mut Value) {
     }
 }
 
-fn build(arguments: &Arguments<'_>, directory: &Path, uid: u32) -> anyhow::Result<Made> {
+fn build(arguments: &Arguments<'_>, directory: &Path, uid: u32, confinement: Confinement) -> anyhow::Result<Made> {
     let state = arguments.sandbox_dir.join(layout::OCI);
     fs::create_dir_all(&state)?;
     let console = arguments.tty.then(|| terminal::ConsoleSocket::bind(directory.join("tty.sock"))).transpose()?;
     let container = ContainerBuilder::new(arguments.container.to_owned(), SyscallType::default())
         .with_root_path(state)?
-        .with_executor(ShimExecutor)
+        .with_executor(ShimExecutor { confinement })
         .with_console_socket(console.as_ref().map(terminal::ConsoleSocket::path))
         .validate_id()?
         .as_init(PathBuf::from(directory))

@@ -24,11 +24,12 @@ use nix::{
 };
 use oci_spec::runtime::{Process, Spec};
 
-use super::{Made, executor, rootfs, terminal};
+use super::{Made, confinement::Confinement, executor, rootfs, terminal};
 
 /// Everything that the new process needs, opened before it is cloned.
 struct Plan {
     spec: Spec,
+    confinement: Confinement,
     args: Vec<String>,
     env: Vec<String>,
     cgroups: Vec<fs::File>,
@@ -42,8 +43,10 @@ pub(super) fn exec(
     args: Vec<String>,
     tty: bool,
 ) -> anyhow::Result<Made> {
-    let config = sandbox_dir.join(layout::CONTAINERS).join(container).join("config.json");
-    let spec: Spec = serde_json::from_slice(&fs::read(config).context("read config.json")?)?;
+    let directory = sandbox_dir.join(layout::CONTAINERS).join(container);
+    let config = fs::read(directory.join("config.json")).context("read config.json")?;
+    let spec: Spec = serde_json::from_slice(&config)?;
+    let confinement = Confinement::read(&directory)?;
     let process = spec.process().as_ref().context("spec without process")?;
     let env = process.env().clone().unwrap_or_default();
     rootfs::inspect_working_dir(&process.cwd().to_string_lossy())?;
@@ -58,7 +61,7 @@ pub(super) fn exec(
         Some(terminal) => terminal::give_slave(&terminal.slave, uid)?,
         None => super::create::give_streams(uid),
     }
-    let mut plan = Plan { spec, args, env, cgroups, terminal };
+    let mut plan = Plan { spec, confinement, args, env, cgroups, terminal };
     let pid = spawn(&mut plan)?;
     Ok(Made { pid, terminal: plan.terminal.map(|terminal| terminal.master) })
 }
@@ -140,15 +143,7 @@ fn become_process(plan: &mut Plan) -> anyhow::Result<Infallible> {
         file.write_all(b"0").context("join the container's cgroup")?;
     }
     let process = plan.spec.process().as_ref().context("spec without process")?;
-    let seccomp = plan.spec.linux().as_ref().and_then(|linux| linux.seccomp().as_ref());
-    let confine = || match seccomp {
-        Some(profile) => {
-            libcontainer::seccomp::initialize_seccomp(profile).map(drop).context("load the seccomp filter")
-        }
-        None => Ok(()),
-    };
-    let no_new_privileges = process.no_new_privileges().unwrap_or(false);
-    if no_new_privileges {
+    if plan.confinement.no_new_privileges {
         prctl::set_no_new_privs()?;
     }
     if let Some(umask) = process.user().umask() {
@@ -158,15 +153,7 @@ fn become_process(plan: &mut Plan) -> anyhow::Result<Infallible> {
     let entered = chdir(process.cwd());
     set_identity(process)?;
     close_others()?;
-    if !no_new_privileges {
-        // Needs CAP_SYS_ADMIN, which is dropped next.
-        confine()?;
-    }
-    let syscall = create_syscall();
-    capabilities::reset_effective(syscall.as_ref())?;
-    if let Some(caps) = process.capabilities() {
-        capabilities::drop_privileges(caps, syscall.as_ref())?;
-    }
+    plan.confinement.drop_privileges()?;
     if entered.is_err() {
         chdir(process.cwd()).context("enter the working directory")?;
     }
@@ -174,9 +161,7 @@ fn become_process(plan: &mut Plan) -> anyhow::Result<Infallible> {
     if !getcwd().is_ok_and(|path| path.is_absolute()) {
         bail!("working directory is outside of the container");
     }
-    if no_new_privileges {
-        confine()?;
-    }
+    plan.confinement.seal()?;
     Ok(executor::replace_process(&plan.args, &plan.env)?)
 }
 

@@ -1,4 +1,5 @@
-//! The last step before a container's own program: find it, tie its life to the shim's, exec it.
+//! The last steps before a container's own program: confine the process, find the program, tie its life to the shim's,
+//! exec it.
 //!
 //! Replaces libcontainer's default executor, which wants execute permission for others even when the owner runs it.
 
@@ -17,12 +18,16 @@ use nix::{
 };
 use oci_spec::runtime::Spec;
 
+use super::confinement::Confinement;
+
 /// Search path of a process that has none.
 pub(super) const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// See the module's description.
 #[derive(Clone)]
-pub(super) struct ShimExecutor;
+pub(super) struct ShimExecutor {
+    pub(super) confinement: Confinement,
+}
 
 impl Executor for ShimExecutor {
     fn exec(&self, spec: &Spec) -> Result<(), ExecutorError> {
@@ -33,7 +38,10 @@ impl Executor for ShimExecutor {
         }
     }
 
+    /// Comes once, before the process waits for its start: what follows runs confined.
     fn validate(&self, spec: &Spec) -> Result<(), ExecutorValidationError> {
+        let confined = self.confinement.drop_privileges().and_then(|()| self.confinement.seal());
+        confined.map_err(|error| ExecutorValidationError::ArgValidationError(format!("{error:#}")))?;
         let (args, env) = command(spec)
             .ok_or_else(|| ExecutorValidationError::ArgValidationError("no command specified".to_owned()))?;
         find_program(&args[0], &env)

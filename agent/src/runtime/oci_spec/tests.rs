@@ -64,6 +64,7 @@ fn planned(container: &ContainerConfig) -> Result<CreateSpec, SpecError> {
         layers: vec![],
         writable: Path::new("/w"),
         localhost_profile: None,
+        compiled_filters: Path::new("/run/coracle/seccomp"),
         node: Node { cgroup_v2: false, min_oom_score_adj: 0 },
     })
 }
