@@ -78,7 +78,7 @@ look_at_machine() {
   fi
   case $id in
   debian | ubuntu) ;;
-  *) say "warning: tried on Debian 12 and Ubuntu 24.04 only; this is '${id:-unknown}' ${version}" ;;
+  *) say "warning: made for Debian and Ubuntu; this is '${id:-unknown}' ${version}" ;;
   esac
   case $(uname -m) in
   x86_64 | aarch64) ;;

@@ -25,13 +25,13 @@ fail() {
 
 boot() {
   local name number=10 subnet=0
-  define_vm server 0 10 448
+  define_vm server 0 10 640
   power_on server
   for name in "${node_names[@]}"; do
     number=$((number + 1))
     # The last node is elsewhere.
     if [[ $name == "${node_names[-1]}" && ${#pod_nodes[@]} -gt 1 ]]; then subnet=${VM_FAR:-1}; fi
-    define_vm "$name" "$subnet" "$number" 448
+    define_vm "$name" "$subnet" "$number" 640
     power_on "$name"
   done
   for name in server "${node_names[@]}"; do eventually 180 "$name answers" reachable "$name"; done
@@ -71,7 +71,7 @@ early_failures() {
 
 provision_server() {
   provision server ROLE=server NODE_IP="${vm_address[server]}" \
-    "SERVER_ARGS='--node-monitor-grace-period 25 --pod-eviction-timeout 5'"
+    "SERVER_ARGS='--node-monitor-grace-period 45 --pod-eviction-timeout 5'"
   on server cat /var/lib/coracle/admin.kubeconfig >"$KUBECONFIG"
   eventually 60 "the API server is ready" kubectl get --raw /readyz
 }
@@ -334,21 +334,24 @@ wrong_clock() {
 
 # As DHCP would do it, there and back.
 new_address() {
-  local before after old=${vm_address[node1]} pod
+  local before after old=${vm_address[node1]}
   local new=${old%.*}.77
+  kubectl run stayer --image=docker.io/library/busybox:latest --image-pull-policy=IfNotPresent \
+    --overrides='{"spec": {"nodeName": "node1", "terminationGracePeriodSeconds": 1}}' -- sleep 10000 >/dev/null
+  eventually 60 "a pod is Ready on node1" kubectl wait --for=condition=Ready pod/stayer --timeout=10s
   before=$(processes_of node1)
   move_to "$new" "$old"
   has_event NodeAddressGone || fail "no event tells of it"
-  pod=$(pod_on node1)
-  eventually 60 "exec through the new address" kubectl exec "$pod" -- true
+  eventually 60 "exec through the new address" kubectl exec stayer -- true
   kubectl get nodes -o wide
   move_to "$old" "$new"
   after=$(processes_of node1)
   [[ $before == "$after" ]] || fail "processes of pods were touched"
+  kubectl delete pod stayer >/dev/null
 }
 # move_to NEW OLD
 move_to() {
-  on node1 "systemd-run --quiet --collect sh -c 'sleep 1; ip address add $1/24 dev eth0; ip address delete $2/24 dev eth0; ip route replace default via ${1%.*}.254'"
+  on node1 "systemd-run --quiet --collect sh -c 'sleep 1; ip address delete $2/24 dev eth0; ip address add $1/24 dev eth0; ip route replace default via ${1%.*}.254'"
   forget_connection node1
   vm_address[node1]=$1
   eventually 60 "node1 answers at $1" reachable node1
@@ -420,15 +423,15 @@ first_half() {
 second_half() {
   if ((${#pod_nodes[@]} > 1)); then step "100 MB between pods of two subnets" transfer; fi
   step "limits and OOM in cgroup v2" limits_hold
+  step "a full disk is reported" full_disk
+  step "a wrong clock is reported" wrong_clock
+  step "a new address by DHCP: pods untouched" new_address
   step "rolling update" rolling_update
   step "upgrade by provision.sh: pods untouched" untouched do_upgrade
   step "provision.sh again: nothing happens" again_changes_nothing
   step "reboot a node" reboot_node
   step "reboot the server" reboot_server
   step "power cut of a node: eviction, and return" power_cut
-  step "a full disk is reported" full_disk
-  step "a wrong clock is reported" wrong_clock
-  step "a new address by DHCP: pods untouched" new_address
   step "uninstall: nothing is left" uninstall
   step "control plane and node on one machine (ROLE=up)" both_on_one
 }
