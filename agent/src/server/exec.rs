@@ -1,10 +1,11 @@
-//! `/exec` and `/attach` over the channel protocol of WebSockets.
-//!
-//! First byte of every message: 0 stdin, 1 stdout, 2 stderr, 3 the Status at the end, 4 terminal size, 255 (v5) the end
-//! of a channel.
+//! `/exec` and `/attach` over the channels of WebSockets.
 
 use bytes::Bytes;
-use futures::{SinkExt, StreamExt, stream::SplitSink};
+use coracle_api::channel::{self, Frame};
+use futures::{
+    SinkExt, StreamExt,
+    stream::{SplitSink, SplitStream},
+};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
@@ -12,29 +13,22 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     sync::mpsc,
 };
-use tokio_tungstenite::tungstenite::{
-    Message,
-    protocol::{CloseFrame, frame::coding::CloseCode},
-};
+use tokio_tungstenite::{WebSocketStream, tungstenite::Message};
 
 use super::{
     ServerContext,
     query::Query,
     reply::{Body, ReplyError},
-    websocket::{Socket, Upgrade},
+    websocket::{self, Stream, Upgrade},
 };
 use crate::runtime::{RuntimeError, StreamSession, types::ExecRequest};
 
 const PROTOCOLS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
-const STDIN: u8 = 0;
-const STDOUT: u8 = 1;
-const STDERR: u8 = 2;
-const STATUS: u8 = 3;
-const RESIZE: u8 = 4;
-const CLOSE: u8 = 255;
 const PIECE: usize = 32 * 1024;
 /// Messages on the way out: 8 of 32 KiB.
 const OUTGOING: usize = 8;
+
+type Sink<S> = SplitSink<WebSocketStream<S>, Message>;
 
 /// Which of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,44 +80,46 @@ fn parse(query: &Query, verb: Verb) -> Result<ExecRequest, ReplyError> {
     Ok(request)
 }
 
-async fn bridge(socket: Socket, session: Result<StreamSession, RuntimeError>, verb: Verb) {
-    let (sink, incoming) = socket.split();
+/// Joins both until the command has ended and the peer has got all of it, or the peer has gone.
+async fn bridge<S: Stream>(socket: WebSocketStream<S>, session: Result<StreamSession, RuntimeError>, verb: Verb) {
+    let (sink, mut incoming) = socket.split();
     let (outgoing, messages) = mpsc::channel(OUTGOING);
     let writer = write(sink, messages);
-    let talk = async move {
+    let talk = async {
         let status = match session {
-            Ok(session) => talk(session, incoming, &outgoing, verb).await,
+            Ok(session) => talk(session, &mut incoming, &outgoing, verb).await,
             Err(error) => Some(failure(&error.to_string())),
         };
         if let Some(status) = status {
-            let _ = outgoing.send(message(STATUS, status.to_string().as_bytes())).await;
+            let _ = outgoing.send(message(channel::STATUS, status.to_string().as_bytes())).await;
         }
-        let close = CloseFrame { code: CloseCode::Normal, reason: "".into() };
-        let _ = outgoing.send(Message::Close(Some(close))).await;
+        drop(outgoing);
     };
-    tokio::join!(writer, talk);
+    let (sink, ()) = tokio::join!(writer, talk);
+    websocket::hang_up(sink, incoming).await;
 }
 
-async fn write(mut sink: SplitSink<Socket, Message>, mut messages: mpsc::Receiver<Message>) {
+/// Until there is nothing more to send, or nobody to send it to.
+async fn write<S: Stream>(mut sink: Sink<S>, mut messages: mpsc::Receiver<Message>) -> Sink<S> {
     while let Some(message) = messages.recv().await {
         if sink.send(message).await.is_err() {
             // Whoever sends more learns it from the closed channel.
-            return;
+            break;
         }
     }
-    let _ = sink.close().await;
+    sink
 }
 
 /// Moves bytes until the command ends; `None` when the peer goes first.
-async fn talk(
+async fn talk<S: Stream>(
     session: StreamSession,
-    incoming: futures::stream::SplitStream<Socket>,
+    incoming: &mut SplitStream<WebSocketStream<S>>,
     outgoing: &mpsc::Sender<Message>,
     verb: Verb,
 ) -> Option<Value> {
     let StreamSession { stdin, stdout, stderr, resize, exit } = session;
     let outputs = async {
-        tokio::join!(pump(stdout, STDOUT, outgoing), pump(stderr, STDERR, outgoing));
+        tokio::join!(pump(stdout, channel::STDOUT, outgoing), pump(stderr, channel::STDERR, outgoing));
     };
     let finished = async {
         let ((), exit) = tokio::join!(outputs, exit);
@@ -155,8 +151,8 @@ async fn pump(stream: Option<Box<dyn AsyncRead + Send + Unpin>>, channel: u8, ou
 }
 
 /// Handles what the peer sends, until it hangs up.
-async fn receive(
-    mut incoming: futures::stream::SplitStream<Socket>,
+async fn receive<S: Stream>(
+    incoming: &mut SplitStream<WebSocketStream<S>>,
     mut stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
     resize: mpsc::Sender<(u16, u16)>,
 ) {
@@ -167,8 +163,8 @@ async fn receive(
             Message::Close(_) => return,
             _ => continue,
         };
-        match data.split_first() {
-            Some((&STDIN, bytes)) => {
+        match Frame::read(&data) {
+            Some(Frame::Data(channel::STDIN, bytes)) => {
                 let failed = match &mut stdin {
                     Some(stream) => stream.write_all(bytes).await.is_err() || stream.flush().await.is_err(),
                     None => false,
@@ -177,13 +173,13 @@ async fn receive(
                     stdin = None;
                 }
             }
-            Some((&CLOSE, [STDIN, ..])) => {
+            Some(Frame::End(channel::STDIN)) => {
                 if let Some(mut stream) = stdin.take() {
                     let _ = stream.shutdown().await;
                 }
             }
-            Some((&RESIZE, bytes)) => {
-                if let Some(size) = terminal_size(bytes) {
+            Some(Frame::Data(channel::RESIZE, bytes)) => {
+                if let Some(size) = channel::terminal_size(bytes) {
                     let _ = resize.send(size).await;
                 }
             }
@@ -192,18 +188,8 @@ async fn receive(
     }
 }
 
-/// `{"Width": 80, "Height": 24}`.
-fn terminal_size(json: &[u8]) -> Option<(u16, u16)> {
-    let value: Value = serde_json::from_slice(json).ok()?;
-    let side = |name: &str| value.get(name).and_then(Value::as_u64).and_then(|side| u16::try_from(side).ok());
-    Some((side("Width")?, side("Height")?))
-}
-
 fn message(channel: u8, data: &[u8]) -> Message {
-    let mut bytes = Vec::with_capacity(data.len() + 1);
-    bytes.push(channel);
-    bytes.extend_from_slice(data);
-    Message::Binary(Bytes::from(bytes))
+    Message::Binary(Bytes::from(Frame::Data(channel, data).write()))
 }
 
 fn status_of(code: i32, verb: Verb) -> Value {
@@ -224,32 +210,4 @@ fn failure(message: &str) -> Value {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn exit_codes_become_causes() {
-        assert_eq!(status_of(0, Verb::Exec)["status"], "Success");
-        let failed = status_of(3, Verb::Exec);
-        assert_eq!(
-            (failed["reason"].as_str(), failed["details"]["causes"][0]["message"].as_str()),
-            (Some("NonZeroExitCode"), Some("3"))
-        );
-    }
-
-    #[test]
-    fn sizes_are_parsed() {
-        assert_eq!(terminal_size(br#"{"Width":80,"Height":24}"#), Some((80, 24)));
-        assert_eq!(terminal_size(b"{}"), None);
-    }
-
-    #[test]
-    fn requests_without_streams_or_command_are_refused() {
-        let parse = |query: &str, verb| parse(&Query::parse(Some(query)), verb);
-        assert!(parse("command=ls", Verb::Exec).is_err());
-        assert!(parse("output=1", Verb::Exec).is_err());
-        assert!(parse("output=1", Verb::Attach).is_ok());
-        let tty = parse("command=sh&input=1&output=1&error=1&tty=1", Verb::Exec).expect("valid");
-        assert!(tty.tty && !tty.stderr);
-    }
-}
+mod tests;

@@ -23,7 +23,7 @@ use super::{
     query::Query,
     reply::{Body, ReplyError},
     tunnel,
-    websocket::{Socket, Upgrade},
+    websocket::{self, Socket, Upgrade},
 };
 use crate::runtime::types::{SandboxId, SandboxState};
 
@@ -83,11 +83,14 @@ async fn forward(server: &ServerContext, sandbox: &SandboxId, ports: &[u16], soc
     let write = async move {
         while let Some(message) = messages.recv().await {
             if sink.send(message).await.is_err() {
-                return;
+                break;
             }
         }
+        sink
     };
-    let talk = async {
+    let heard = &mut incoming;
+    // Owns the sender, so that the writer ends with it.
+    let talk = async move {
         let mut writers: Vec<Option<OwnedWriteHalf>> = Vec::new();
         let mut readers = Vec::new();
         for (index, &port) in ports.iter().enumerate() {
@@ -110,13 +113,12 @@ async fn forward(server: &ServerContext, sandbox: &SandboxId, ports: &[u16], soc
         }
         let read_all = futures::future::join_all(readers);
         tokio::select! {
-            () = receive(&mut incoming, &mut writers) => {}
+            () = receive(heard, &mut writers) => {}
             _ = read_all => {}
         }
-        let _ = outgoing.send(Message::Close(None)).await;
-        drop(outgoing);
     };
-    tokio::join!(write, talk);
+    let (sink, ()) = tokio::join!(write, talk);
+    websocket::hang_up(sink, incoming).await;
 }
 
 async fn read(mut reader: OwnedReadHalf, channel: u8, outgoing: &mpsc::Sender<Message>, can_close: bool) {

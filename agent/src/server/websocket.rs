@@ -1,23 +1,40 @@
-//! WebSockets of the node's API: the upgrade, and the choice of a subprotocol.
+//! WebSockets of the node's API: the upgrade, the choice of a subprotocol, and the end.
 
+use std::time::Duration;
+
+use futures::{
+    StreamExt as _,
+    stream::{SplitSink, SplitStream},
+};
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::{
     body::Incoming,
     upgrade::{OnUpgrade, Upgraded},
 };
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{
+        Message,
         handshake::derive_accept_key,
-        protocol::{Role, WebSocketConfig},
+        protocol::{CloseFrame, Role, WebSocketConfig, frame::coding::CloseCode},
     },
 };
 
 use super::reply::{self, Body, ReplyError};
 
-/// A message of the peer may be this long: `kubectl cp` sends 32 KiB at a time.
-const MAX_MESSAGE: usize = 4 * 1024 * 1024;
+/// A message of the peer may be this long, as upstream's `websocket.DefaultMaxPayloadBytes`: kubectl sends 32 KiB at a
+/// time, but client libraries send whatever they are given in one piece.
+const MAX_MESSAGE: usize = 32 << 20;
+
+/// For the peer to take all that was sent: somebody may read it page by page.
+const LINGER: Duration = Duration::from_secs(600);
+
+/// What a WebSocket is spoken on.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 /// The connection after the upgrade.
 pub(super) type Socket = WebSocketStream<TokioIo<Upgraded>>;
@@ -74,10 +91,32 @@ impl Upgrade {
         let upgrade = self.upgrade;
         let socket = async move {
             let upgraded = upgrade.await.ok()?;
-            let config =
-                WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
-            Some(WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await)
+            Some(WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config())).await)
         };
         Ok((response, socket))
     }
+}
+
+/// With its limits.
+pub(super) fn config() -> WebSocketConfig {
+    WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE))
+}
+
+/// Says goodbye, waits until the peer has read so far, and only then ends the connection.
+///
+/// Dropping it instead would lose what is on its way: the kernel forgets it as soon as there is an unread byte of the
+/// peer's, be it a ping, and TLS without its own end is an error to who reads it.
+pub(super) async fn hang_up<S: Stream>(
+    sink: SplitSink<WebSocketStream<S>, Message>,
+    incoming: SplitStream<WebSocketStream<S>>,
+) {
+    let Ok(mut socket) = incoming.reunite(sink) else { return };
+    let farewell = async {
+        let frame = CloseFrame { code: CloseCode::Normal, reason: "".into() };
+        // Also after the peer has said it first: then this answers.
+        let _ = socket.close(Some(frame)).await;
+        while let Some(Ok(_)) = socket.next().await {}
+        let _ = socket.get_mut().shutdown().await;
+    };
+    let _ = tokio::time::timeout(LINGER, farewell).await;
 }
