@@ -10,6 +10,7 @@ use crate::{
     process::{Process, succeed},
     registry::Registry,
     residue,
+    session::Stage,
     site::Site,
     wait,
 };
@@ -159,6 +160,31 @@ impl Cluster {
     pub fn kubectl(&self) -> Kubectl {
         let dir = if self.server_args.is_empty() { "n1-data" } else { "server-data" };
         Kubectl::new(&self.site, &self.server_host, self.site.dir().join(dir).join("admin.kubeconfig"))
+    }
+
+    /// A place for a session: a directory, a namespace `name`, a kubeconfig that says so, and the clients in `PATH`,
+    /// each under the name it is called by.
+    pub fn stage(&self, name: &str, client: &str, version: &str, clients: &[(&str, &str)]) -> Stage {
+        let dir = self.site.subdir(&format!("stage-{name}"));
+        let bin = self.site.subdir(&format!("stage-{name}/bin"));
+        for (called, tool) in clients {
+            std::os::unix::fs::symlink(crate::tool(tool), bin.join(called)).expect("link the client");
+        }
+        let kubectl = self.kubectl();
+        kubectl.ok(&format!("create namespace {name}"));
+        let config = dir.join("kubeconfig");
+        std::fs::copy(kubectl.kubeconfig(), &config).expect("copy the kubeconfig");
+        let set = ["config", "set-context", "--current", "--namespace", name];
+        succeed(Command::new(crate::tool("kubectl")).arg("--kubeconfig").arg(&config).args(set));
+        let environment = [("NS", name.to_owned()), ("KUBECONFIG", config.to_string_lossy().into_owned())];
+        Stage {
+            client: client.to_owned(),
+            version: version.to_owned(),
+            within: format!("/run/netns/{}", self.site.namespace(&self.server_host)),
+            bin,
+            dir,
+            environment: environment.map(|(key, value)| (key.to_owned(), value)).to_vec(),
+        }
     }
 
     /// Imports the test images on a host.

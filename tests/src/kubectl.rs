@@ -5,7 +5,6 @@ use std::{path::PathBuf, process::Command, time::Duration};
 use serde_json::Value;
 
 use crate::{
-    has_tool,
     process::{run, succeed},
     site::Site,
     tool, wait,
@@ -41,10 +40,14 @@ impl Kubectl {
         Self { namespace_file, kubeconfig, cache: site.subdir("kube-cache"), program: "kubectl".to_owned() }
     }
 
-    /// The same in another version, such as `1.29`; `None` where `make deps` could not install it.
-    pub fn version(&self, version: &str) -> Option<Self> {
-        let program = format!("kubectl-{version}");
-        has_tool(&program).then(|| Self { program, ..self.clone() })
+    /// The same in another version, such as `1.29`.
+    pub fn version(&self, version: &str) -> Self {
+        Self { program: format!("kubectl-{version}"), ..self.clone() }
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> &std::path::Path {
+        &self.kubeconfig
     }
 
     /// The command, to be started as one likes.

@@ -6,6 +6,7 @@
 //! | [`process`] | child processes inside a namespace, ended by PID |
 //! | [`cluster`] | a server and nodes, or one `coracle up` |
 //! | [`kubectl`] | the real kubectl on such a cluster |
+//! | [`session`], [`matrix`] | what users of a client type and see, played; the table of it |
 //! | [`registry`] | Debian's docker-registry with the test images |
 //! | [`wait`] | conditions with deadlines |
 //! | [`residue`] | what a node may have left behind |
@@ -14,9 +15,11 @@
 
 pub mod cluster;
 pub mod kubectl;
+pub mod matrix;
 pub mod process;
 pub mod registry;
 pub mod residue;
+pub mod session;
 pub mod site;
 pub mod wait;
 
@@ -51,18 +54,10 @@ pub fn binary(name: &str) -> PathBuf {
     path
 }
 
-fn tool_path(name: &str) -> PathBuf {
-    std::env::var_os("CORACLE_TOOLS").map_or_else(|| target_dir().join("tools"), PathBuf::from).join(name)
-}
-
-/// Whether `make deps` could install a tool that not every index has.
-pub fn has_tool(name: &str) -> bool {
-    tool_path(name).exists()
-}
-
 /// A tool that `make deps` installs, such as kubectl.
 pub fn tool(name: &str) -> PathBuf {
-    let path = tool_path(name);
+    let dir = std::env::var_os("CORACLE_TOOLS").map_or_else(|| target_dir().join("tools"), PathBuf::from);
+    let path = dir.join(name);
     assert!(path.exists(), "{} is missing: `make deps` installs it", path.display());
     path
 }
