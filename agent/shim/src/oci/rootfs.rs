@@ -50,6 +50,8 @@ impl Drop for MountGuard<'_> {
 pub(super) fn unmount_below(directory: &Path) {
     let volumes = fs::read_dir(directory.join(coracle_shim_protocol::layout::MOUNTS)).into_iter().flatten().flatten();
     for path in volumes.map(|entry| entry.path()).chain([directory.join(coracle_shim_protocol::layout::ROOTFS)]) {
+        // A volume is a peer of the node's mounts: unmounting it as it is would unmount what lies below on the node.
+        let _ = mount(None::<&str>, &path, None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>);
         let _ = umount2(&path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW);
     }
 }

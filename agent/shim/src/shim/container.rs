@@ -16,7 +16,7 @@ use std::{
 
 use coracle_shim_protocol::{ContainerRecord, Exit, Phase, layout};
 use nix::{
-    mount::{MntFlags, umount2},
+    mount::{MntFlags, MsFlags, mount, umount2},
     sys::{
         signal::{Signal, kill},
         wait::WaitStatus,
@@ -143,6 +143,8 @@ pub(super) fn purge(directory: &Path, cgroup_path: &str, state: &Path) {
     cgroup::kill_all(cgroup_path);
     let volumes = fs::read_dir(directory.join(layout::MOUNTS)).into_iter().flatten().flatten();
     for path in volumes.map(|entry| entry.path()).chain([directory.join(layout::ROOTFS)]) {
+        // A volume is a peer of the node's mounts: unmounting it as it is would unmount what lies below on the node.
+        let _ = mount(None::<&str>, &path, None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>);
         let _ = umount2(&path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW);
     }
     let _ = fs::remove_dir_all(state);
