@@ -110,10 +110,10 @@ impl NodeManager {
                 },
                 () = tokio::time::sleep_until(next) => {
                     let found = examiner.look().await;
-                    if self.has_moved(&health, &found).await {
+                    self.report(&mut written, &health, &found).await;
+                    if self.has_moved(&found).await {
                         return;
                     }
-                    self.report(&mut written, &health, &found).await;
                     health = found;
                     let pause = if written.at.is_none() { RETRY } else if written.ready { CHECK } else { NOT_READY_PAUSE };
                     next = Instant::now() + pause;
@@ -125,11 +125,9 @@ impl NodeManager {
     /// Whether the machine has got another address for good. Everything of the node is bound to the old one, so the agent
     /// ends for the service manager to start it with the new one; pods do not notice. An address that was chosen by flag
     /// is only reported: it may come back.
-    async fn has_moved(&self, last: &Health, now: &Health) -> bool {
-        let (Some(before), Some(loss)) = (last.address_loss, now.address_loss) else { return false };
-        let Some(instead) = loss.instead.filter(|_| self.config.node_ip_detected && before == loss) else {
-            return false;
-        };
+    async fn has_moved(&self, found: &Health) -> bool {
+        let instead = found.address_loss.and_then(|loss| loss.instead);
+        let Some(instead) = instead.filter(|_| self.config.node_ip_detected) else { return false };
         tracing::error!(old = %self.config.node_ip, new = %instead, "this machine's address has changed: start again with the new one");
         tokio::time::sleep(LAST_WORDS).await;
         true
@@ -222,6 +220,12 @@ impl NodeManager {
                 if ready.is_ok() && !written.ready {
                     let message = format!("Node {} status is now: NodeReady", self.config.node_name);
                     self.events.node(&node, Severity::Normal, "NodeReady", message);
+                }
+                // What said so when it happened may have been lost with the old address's connections.
+                let (old, new) = (status::internal_ip(&before), self.config.node_ip.to_string());
+                if let Some(old) = old.filter(|old| *old != new) {
+                    let message = format!("the node's address was {old} and is {new} now");
+                    self.events.node(&node, Severity::Warning, "NodeAddressChanged", message);
                 }
                 *written = Written { at: Some(Instant::now()), ready: ready.is_ok(), status: Some(wanted) };
                 *self.view.lock() = Some(Arc::new(node));

@@ -186,6 +186,9 @@ transfer() {
   answer=$(kubectl exec "$from" -- sh -c "(printf 'POST / HTTP/1.0\\r\\nContent-Length: 8000\\r\\n\\r\\n'; head -c 8000 /dev/zero; sleep 2) |
     nc -w 10 $address 80")
   [[ $answer == *"405 Not Allowed"* ]] || fail "no answer to a request of 8000 bytes, but: $answer"
+  answer=$(on "${pod_nodes[1]}" "head -c 8000 /dev/zero | curl -s -o /dev/null -w '%{http_code}' --max-time 30 --data-binary @- http://$address/")
+  [[ $answer == 405 ]] || fail "no answer to curl with a body of 8000 bytes, but: $answer"
+  kubectl exec "$from" -- ip link show eth0
   on "${pod_nodes[0]}" 'ip route show proto 67; ip -d link show coracle-vxlan' || true
 }
 pod_on() { kubectl get pods -l app=nginx --field-selector "spec.nodeName=$1" -o 'jsonpath={.items[0].metadata.name}'; }
@@ -341,7 +344,7 @@ new_address() {
   eventually 60 "a pod is Ready on node1" kubectl wait --for=condition=Ready pod/stayer --timeout=10s
   before=$(processes_of node1)
   move_to "$new" "$old"
-  has_event NodeAddressGone || fail "no event tells of it"
+  has_event NodeAddressChanged || fail "no event tells of it"
   eventually 60 "exec through the new address" kubectl exec stayer -- true
   kubectl get nodes -o wide
   move_to "$old" "$new"

@@ -29,6 +29,8 @@ use crate::{
 
 /// Per cent of a minute in which all work stood still, from which on it is told.
 const CONTENTION_PERCENT: f64 = 20.0;
+/// DHCP clients take an address away and give it back at once.
+const LOST_AFTER: Duration = Duration::from_secs(5);
 /// Reason of `NetworkUnavailable` as it is written here; network add-ons use the condition as well.
 const ADDRESS_GONE: &str = "NodeAddressGone";
 const ADDRESS_PRESENT: &str = "NodeAddressPresent";
@@ -55,6 +57,7 @@ pub(crate) struct Examiner {
     clock: ClockView,
     last_met: BTreeMap<Pressure, Instant>,
     contention: (bool, bool),
+    lost_since: Option<Instant>,
 }
 
 /// What is read without thinking.
@@ -76,6 +79,7 @@ impl Examiner {
             clock,
             last_met: BTreeMap::new(),
             contention: (false, false),
+            lost_since: None,
         }
     }
 
@@ -113,12 +117,14 @@ impl Examiner {
         });
         self.contention.0 = signs.memory.is_some_and(|psi| contended(&psi, self.contention.0));
         self.contention.1 = signs.disk.is_some_and(|psi| contended(&psi, self.contention.1));
+        self.lost_since = signs.address_loss.and(self.lost_since.or(Some(now)));
+        let is_lost = self.lost_since.is_some_and(|since| now.saturating_duration_since(since) >= LOST_AFTER);
         Health {
             pressures: self.last_met.keys().copied().collect(),
             memory_contention: signs.memory.map(|_| self.contention.0),
             disk_contention: signs.disk.map(|_| self.contention.1),
             clock_ahead_secs: self.clock.lock().unwrap_or(0),
-            address_loss: signs.address_loss,
+            address_loss: signs.address_loss.filter(|_| is_lost),
         }
     }
 }
@@ -208,8 +214,8 @@ impl Health {
         let secs = self.clock_ahead_secs.abs();
         let about = match secs {
             ..60 => "some seconds".to_owned(),
-            60..3600 => format!("about {} min", secs / 60),
-            _ => format!("about {} h", secs / 3600),
+            60..3600 => format!("about {} min", (secs + 30) / 60),
+            _ => format!("about {} h", (secs + 1800) / 3600),
         };
         let way = if self.clock_ahead_secs > 0 { "ahead of" } else { "behind" };
         format!("the clock is {about} {way} the API server's")

@@ -25,6 +25,8 @@ const DURATION_SECS: i32 = 40;
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 const RETRY_MIN: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(7);
+/// Between two renewals whose clock was set back meanwhile.
+const STEP: Duration = Duration::from_millis(1);
 
 /// Renews until `shutdown`.
 pub(crate) async fn run(
@@ -95,7 +97,7 @@ impl Keeper {
         let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
         spec.holder_identity = Some(self.node_name.clone());
         spec.lease_duration_seconds = Some(DURATION_SECS);
-        spec.renew_time = Some(MicroTime(Timestamp::now()));
+        spec.renew_time = Some(MicroTime(renewal(spec.renew_time.as_ref(), Timestamp::now())));
         if lease.metadata.owner_references.as_ref().is_none_or(Vec::is_empty) {
             lease.metadata.owner_references = self.owner().map(|owner| vec![owner]);
         }
@@ -110,5 +112,25 @@ impl Keeper {
             uid: node.metadata.uid.clone()?,
             ..OwnerReference::default()
         })
+    }
+}
+
+/// The control plane takes only a later time for a sign of life: a clock that was set back must not make the node a dead
+/// one until it has caught up.
+fn renewal(last: Option<&MicroTime>, now: Timestamp) -> Timestamp {
+    let after_last = last.and_then(|last| last.0.checked_add(STEP).ok());
+    after_last.map_or(now, |after_last| after_last.max(now))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn renewals_go_forward_whatever_the_clock_does() {
+        let at = |secs| Timestamp::from_second(secs).expect("in range");
+        assert_eq!(renewal(None, at(100)), at(100));
+        assert_eq!(renewal(Some(&MicroTime(at(90))), at(100)), at(100));
+        assert_eq!(renewal(Some(&MicroTime(at(700))), at(100)), at(700) + STEP);
     }
 }

@@ -65,6 +65,12 @@ pub(crate) fn build(
     }
 }
 
+/// The address that others reach the node at.
+pub(crate) fn internal_ip(status: &NodeStatus) -> Option<&str> {
+    let addresses = status.addresses.iter().flatten();
+    addresses.filter(|address| address.type_ == "InternalIP").map(|address| address.address.as_str()).next()
+}
+
 /// Whether anything but heartbeat times differs.
 pub(crate) fn differs(a: &NodeStatus, b: &NodeStatus) -> bool {
     let plain = |status: &NodeStatus| {

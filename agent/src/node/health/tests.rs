@@ -52,6 +52,18 @@ fn changes_are_told_once() {
 }
 
 #[test]
+fn an_address_is_lost_only_when_it_stays_away() {
+    let (mut examiner, start) = (examiner(), Instant::now());
+    let lost = Signs { address_loss: Some(Loss { instead: None }), ..signs(&[]) };
+    let cases = [(0, true, false), (4, true, false), (5, true, true), (6, false, false), (7, true, false)];
+    for (secs, is_gone, expected) in cases {
+        let seen = if is_gone { &lost } else { &signs(&[]) };
+        let health = examiner.judge(seen, start + Duration::from_secs(secs));
+        assert_eq!(health.address_loss.is_some(), expected, "after {secs} s");
+    }
+}
+
+#[test]
 fn conditions_of_pressure_are_upstreams() {
     let health = Health { pressures: vec![Pressure::Disk], ..Health::default() };
     let told = health.pressure_conditions();
