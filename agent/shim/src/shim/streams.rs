@@ -48,6 +48,7 @@ pub(super) struct Streams {
     stdin_once: bool,
     outputs: [Option<OwnedFd>; 2],
     attached: Vec<Attached>,
+    is_closed: bool,
 }
 
 /// What to wait for, and what it is when it comes.
@@ -66,7 +67,7 @@ impl Streams {
             set_nonblocking(fd.as_fd())?;
         }
         let stdin = stdin.map(|fd| Stdin { fd, pending: Vec::new() });
-        Ok(Self { stdin, stdin_once, outputs, attached: Vec::new() })
+        Ok(Self { stdin, stdin_once, outputs, ..Self::default() })
     }
 
     pub(super) fn attach(&mut self, attached: Attached) -> io::Result<()> {
@@ -87,9 +88,16 @@ impl Streams {
         self.outputs[0].as_ref().map(AsFd::as_fd)
     }
 
-    /// Hangs up on everybody.
+    /// Hangs up on everybody; on who is behind once it has caught up.
     pub(super) fn close(&mut self) {
-        *self = Self::default();
+        *self = Self { attached: std::mem::take(&mut self.attached), is_closed: true, ..Self::default() };
+        for attached in &mut self.attached {
+            attached.input = None;
+            for output in &mut attached.outputs {
+                output.take_if(|sink| sink.backlog.is_empty());
+            }
+        }
+        self.sweep();
     }
 
     /// Descriptors to wait for: `(descriptor, for writing, what it is)`.
@@ -122,7 +130,8 @@ impl Streams {
                 if let Some(slot) = self.attached.get_mut(number).map(|attached| &mut attached.outputs[stream as usize])
                 {
                     let alive = slot.as_mut().is_some_and(|sink| sink.push(&[]));
-                    if !alive {
+                    let is_owed = slot.as_ref().is_some_and(|sink| !sink.backlog.is_empty());
+                    if !alive || (self.is_closed && !is_owed) {
                         *slot = None;
                     }
                 }
@@ -214,4 +223,44 @@ fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     let flags = OFlag::from_bits_truncate(fcntl(fd, FcntlArg::F_GETFL)?);
     fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, io::Read as _};
+
+    use nix::unistd::pipe;
+
+    use super::*;
+
+    #[test]
+    fn attached_reader_that_is_behind_gets_the_last_bytes_of_an_ended_container() {
+        let (out, container) = pipe().unwrap();
+        let (ours, theirs) = pipe().unwrap();
+        let mut streams = Streams::new(None, false, [Some(out), None]).unwrap();
+        let mut log = Log::open("/dev/null".into()).unwrap();
+        let mut scratch = vec![0; READ_BYTES];
+        streams.attach(Attached { input: None, outputs: [Some(Sink::new(theirs)), None] }).unwrap();
+        let mut said = 0;
+        // More than the pipe to the reader holds.
+        for _ in 0..20 {
+            said += write(&container, &[7; READ_BYTES]).unwrap();
+            streams.ready(Port::Output(Stream::Stdout), &mut log, &mut scratch, 0);
+        }
+        drop(container);
+        streams.ready(Port::Output(Stream::Stdout), &mut log, &mut scratch, 0);
+        assert!(streams.drained());
+        streams.close();
+        assert_eq!(streams.ports().count(), 1, "somebody is behind");
+        let reader = std::thread::spawn(move || {
+            let mut got = Vec::new();
+            File::from(ours).read_to_end(&mut got).map(|_| got.len())
+        });
+        while !streams.attached.is_empty() {
+            streams.ready(Port::AttachedOutput(0, Stream::Stdout), &mut log, &mut scratch, 0);
+            streams.sweep();
+            std::thread::yield_now();
+        }
+        assert_eq!(reader.join().unwrap().unwrap(), said);
+    }
 }
