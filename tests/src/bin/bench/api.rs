@@ -14,9 +14,10 @@ const RATES: &str = "bench-rates";
 /// How long a namespace with some ten thousand objects may take to end.
 const NAMESPACE_END: Duration = Duration::from_secs(120);
 const SPAN: Duration = Duration::from_secs(4);
-const OBJECTS: usize = 13_000;
+pub(crate) const OBJECTS: usize = 13_000;
 
-fn config_map(metadata: Value) -> Bytes {
+/// About 1 KB when it is stored.
+pub(crate) fn config_map(metadata: Value) -> Bytes {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"k": "x".repeat(700)}});
     Bytes::from(map.to_string())
 }
@@ -81,13 +82,23 @@ pub(crate) async fn many_objects(kubeconfig: &str) -> anyhow::Result<Value> {
     let list = target.connect().await?.json(Method::GET, &path, None).await?;
     let present = list.pointer("/metadata/remainingItemCount").and_then(Value::as_u64).unwrap_or(0) + 1;
     let missing = OBJECTS.saturating_sub(usize::try_from(present)?);
-    let create = config_map(json!({"generateName": "many-", "labels": {"app": "bench"}}));
+    create_many(&target, MAPS, missing, config_map(json!({"generateName": "many-", "labels": {"app": "bench"}})))
+        .await?;
+    Ok(json!({
+        "objects": present.max(OBJECTS as u64),
+        "list500_4": load(&target, 4, &Load::Get(format!("{MAPS}?limit=500"))).await?,
+        "list_all_1": load(&target, 1, &Load::Get(format!("{MAPS}?resourceVersion=0"))).await?,
+    }))
+}
+
+/// Creates `count` objects of one text, which has a `generateName`, on 32 connections.
+pub(crate) async fn create_many(target: &Target, path: &str, count: usize, object: Bytes) -> anyhow::Result<()> {
     let tasks = (0..32).map(|k| {
-        let (target, create) = (target.clone(), create.clone());
+        let (target, path, object) = (target.clone(), path.to_owned(), object.clone());
         tokio::spawn(async move {
             let mut connection = target.connect().await?;
-            for _ in (k..missing).step_by(32) {
-                connection.bytes(Method::POST, MAPS, Some(create.clone())).await?;
+            for _ in (k..count).step_by(32) {
+                connection.bytes(Method::POST, &path, Some(object.clone())).await?;
             }
             anyhow::Ok(())
         })
@@ -95,11 +106,7 @@ pub(crate) async fn many_objects(kubeconfig: &str) -> anyhow::Result<Value> {
     for task in tasks.collect::<Vec<_>>() {
         task.await??;
     }
-    Ok(json!({
-        "objects": present.max(OBJECTS as u64),
-        "list500_4": load(&target, 4, &Load::Get(format!("{MAPS}?limit=500"))).await?,
-        "list_all_1": load(&target, 1, &Load::Get(format!("{MAPS}?resourceVersion=0"))).await?,
-    }))
+    Ok(())
 }
 
 async fn load(target: &Target, connections: usize, what: &Load) -> anyhow::Result<Value> {
@@ -115,7 +122,7 @@ async fn load(target: &Target, connections: usize, what: &Load) -> anyhow::Resul
                 }
                 let (method, path, body) = what.request(number);
                 let start = Instant::now();
-                connection.bytes(method, path, body).await?;
+                connection.drain(method, path, body).await?;
                 times.push(start.elapsed());
             }
             anyhow::Ok(times)

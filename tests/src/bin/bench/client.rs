@@ -1,4 +1,5 @@
-//! The smallest client that can measure a Kubernetes API: one HTTP/1.1 connection, TLS, the kubeconfig's certificate.
+//! The smallest client that can measure a Kubernetes API: a connection of HTTP/1.1, or of HTTP/2 for many watches; TLS,
+//! the kubeconfig's certificate.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,14 +9,17 @@ use http_body_util::{BodyExt, Full};
 use hyper::{
     Method, Request,
     body::{Bytes, Incoming},
-    client::conn::http1::SendRequest,
+    client::conn::{http1, http2},
 };
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
 use serde_json::Value;
 use tokio::net::TcpStream;
 
 const DEADLINE: Duration = Duration::from_secs(120);
+/// What Go's client grants a stream and a connection before it has read anything.
+const STREAM_WINDOW: u32 = 4 << 20;
+const CONNECTION_WINDOW: u32 = 1 << 30;
 
 /// Where and as whom.
 #[derive(Clone)]
@@ -53,24 +57,79 @@ impl Target {
 
     /// Opens a connection.
     pub(crate) async fn connect(&self) -> anyhow::Result<Connection> {
-        let tcp = TcpStream::connect(&self.address).await.context("connect")?;
-        tcp.set_nodelay(true)?;
-        let host = self.address.rsplit_once(':').map_or(self.address.as_str(), |(host, _)| host).to_owned();
-        let connector = tokio_rustls::TlsConnector::from(self.tls.clone());
-        let tls = connector.connect(ServerName::try_from(host)?, tcp).await.context("TLS handshake")?;
-        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tls)).await?;
+        let (sender, connection) = http1::handshake(self.dial(self.tls.clone()).await?).await?;
         // Ends with the connection; what it fails with, the request fails with, too.
         drop(tokio::spawn(connection));
         Ok(Connection { sender })
+    }
+
+    /// Opens a connection for many requests at once, as Go's client does.
+    pub(crate) async fn connect_shared(&self) -> anyhow::Result<Shared> {
+        let mut tls = (*self.tls).clone();
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+        let stream = self.dial(Arc::new(tls)).await?;
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .handshake(stream)
+            .await?;
+        drop(tokio::spawn(connection));
+        Ok(Shared { sender, host: self.address.clone() })
+    }
+
+    async fn dial(
+        &self,
+        tls: Arc<rustls::ClientConfig>,
+    ) -> anyhow::Result<TokioIo<tokio_rustls::client::TlsStream<TcpStream>>> {
+        let tcp = TcpStream::connect(&self.address).await.context("connect")?;
+        tcp.set_nodelay(true)?;
+        let host = self.address.rsplit_once(':').map_or(self.address.as_str(), |(host, _)| host).to_owned();
+        let connector = tokio_rustls::TlsConnector::from(tls);
+        Ok(TokioIo::new(connector.connect(ServerName::try_from(host)?, tcp).await.context("TLS handshake")?))
+    }
+}
+
+/// An open connection that carries many requests at once.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    sender: http2::SendRequest<Full<Bytes>>,
+    host: String,
+}
+
+impl Shared {
+    /// Begins a watch; its body is the caller's to read.
+    pub(crate) async fn watch(&mut self, path: &str) -> anyhow::Result<Incoming> {
+        let request = Request::get(format!("https://{}{path}", self.host))
+            .header("accept", "application/json")
+            .body(Full::default())?;
+        self.sender.ready().await?;
+        let response = self.sender.send_request(request).await?;
+        anyhow::ensure!(response.status().is_success(), "{path}: {}", response.status());
+        Ok(response.into_body())
     }
 }
 
 /// An open connection: one request at a time.
 pub(crate) struct Connection {
-    sender: SendRequest<Full<Bytes>>,
+    sender: http1::SendRequest<Full<Bytes>>,
 }
 
 impl Connection {
+    /// Sends and reads the whole answer, keeping nothing of it, as `hey` does; its status must be a success.
+    pub(crate) async fn drain(&mut self, method: Method, path: &str, body: Option<Bytes>) -> anyhow::Result<usize> {
+        let work = async {
+            let response = self.send(method.clone(), path, body).await?;
+            let status = response.status();
+            anyhow::ensure!(status.is_success(), "{method} {path}: {status}");
+            let (mut body, mut length) = (response.into_body(), 0);
+            while let Some(frame) = body.frame().await {
+                length += frame?.data_ref().map_or(0, Bytes::len);
+            }
+            Ok(length)
+        };
+        tokio::time::timeout(DEADLINE, work).await.map_err(|_| anyhow!("no answer within {DEADLINE:?}"))?
+    }
+
     /// Sends and reads the whole answer; its status must be a success.
     pub(crate) async fn bytes(&mut self, method: Method, path: &str, body: Option<Bytes>) -> anyhow::Result<Bytes> {
         let work = async {

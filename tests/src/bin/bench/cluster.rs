@@ -22,10 +22,13 @@ const SETTLE_SPAN: Duration = Duration::from_secs(10);
 /// What the agent logs of each pod, in the order of their being done.
 const STAGES: [&str; 8] = ["volumes", "image", "shim", "network", "sandbox", "create", "start", "status"];
 
-struct Bench {
-    site: Site,
-    up: Option<Process>,
-    rows: Vec<Row>,
+/// Tells a measurement whose memory it is to read.
+pub(crate) const PID_VARIABLE: &str = "CORACLE_BENCH_PID";
+
+pub(crate) struct Bench {
+    pub(crate) site: Site,
+    pub(crate) up: Option<Process>,
+    pub(crate) rows: Vec<Row>,
     stages: Vec<(String, f64)>,
 }
 
@@ -57,6 +60,12 @@ pub(crate) fn run(sections: &[&str]) -> anyhow::Result<()> {
         if wanted("api") {
             bench.api()?;
         }
+        if wanted("api") || wanted("watchers") {
+            bench.watchers()?;
+        }
+        if wanted("api") || wanted("memory") {
+            bench.memory()?;
+        }
         Ok(())
     })();
     bench.stop();
@@ -66,7 +75,7 @@ pub(crate) fn run(sections: &[&str]) -> anyhow::Result<()> {
 }
 
 impl Bench {
-    fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.site.subdir(name).to_string_lossy().into_owned()
     }
 
@@ -110,10 +119,18 @@ impl Bench {
     }
 
     /// Runs one measurement inside the namespace.
-    fn within(&self, what: &str) -> anyhow::Result<Value> {
+    pub(crate) fn within(&self, what: &str) -> anyhow::Result<Value> {
+        self.within_of("data", what)
+    }
+
+    /// As [`Bench::within`], of the server with another data directory.
+    pub(crate) fn within_of(&self, data: &str, what: &str) -> anyhow::Result<Value> {
         progress(what);
-        let kubeconfig = self.site.dir().join("data/admin.kubeconfig");
+        let kubeconfig = self.site.dir().join(data).join("admin.kubeconfig");
         let mut command = self.site.command("n1", std::env::current_exe()?);
+        if let Some(up) = &self.up {
+            command.env(PID_VARIABLE, up.pid().to_string());
+        }
         let output = command.args(["within", what]).arg(kubeconfig).output()?;
         if !output.status.success() {
             let log = self.up.as_ref().map(Process::output).unwrap_or_default();
@@ -204,31 +221,6 @@ impl Bench {
         Ok(())
     }
 
-    fn api(&mut self) -> anyhow::Result<()> {
-        let value = self.within("api")?;
-        for (name, goal) in [
-            ("get_1", 3000.0),
-            ("create_1", 1500.0),
-            ("update_1", 1500.0),
-            ("get_32", 15000.0),
-            ("create_32", 6000.0),
-            ("update_32", 6000.0),
-        ] {
-            let rate = value[name]["per_s"].as_f64().unwrap_or(f64::NAN);
-            let what = format!("API {} connection(s)", name.replace('_', ", "));
-            self.rows.push(Row::at_least(what, rate, "/s", goal));
-        }
-        let value = self.within("many")?;
-        let rate = |name: &str| value[name]["per_s"].as_f64().unwrap_or(f64::NAN);
-        let objects = &value["objects"];
-        self.rows.push(Row::at_least(format!("list 500 of {objects}, 4 connections"), rate("list500_4"), "/s", 1000.0));
-        self.rows.push(Row::at_least(format!("list all {objects}"), rate("list_all_1"), "/s", 40.0));
-        let pid = self.up.as_ref().context("the cluster runs")?.pid();
-        let what = format!("resident with {objects} ConfigMaps (server and node)");
-        self.rows.push(Row::at_most(what, resident_mb(pid.as_raw())?, "MB", 80.0));
-        Ok(())
-    }
-
     /// Proportional share of every shim of this cluster, on average, in MB; and how many there are.
     fn shim_pss(&self) -> anyhow::Result<(f64, usize)> {
         let mut shares = Vec::new();
@@ -248,7 +240,7 @@ impl Bench {
         Ok((shares.iter().sum::<f64>() / shares.len() as f64, shares.len()))
     }
 
-    fn stop_process(&mut self) {
+    pub(crate) fn stop_process(&mut self) {
         if let Some(mut up) = self.up.take() {
             up.stop();
         }
@@ -267,7 +259,7 @@ fn since(value: &Value, begin: u64) -> anyhow::Result<f64> {
     Ok(at.saturating_sub(begin) as f64 / 1e6)
 }
 
-fn resident_mb(pid: i32) -> anyhow::Result<f64> {
+pub(crate) fn resident_mb(pid: i32) -> anyhow::Result<f64> {
     Ok(kilobytes(&fs::read_to_string(format!("/proc/{pid}/status"))?, "VmRSS:")? / 1e3)
 }
 

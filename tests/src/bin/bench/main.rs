@@ -8,9 +8,12 @@
 mod api;
 mod client;
 mod cluster;
+mod figures;
+mod memory;
 mod pods;
 mod report;
 mod service;
+mod watchers;
 
 use std::process::ExitCode;
 
@@ -44,6 +47,10 @@ fn within(what: &str, kubeconfig: &str) -> anyhow::Result<()> {
             "service" => service::latency(kubeconfig).await,
             "api" => api::rates(kubeconfig).await,
             "many" => api::many_objects(kubeconfig).await,
+            "maps-memory" => memory::of_config_maps(kubeconfig).await,
+            "pods-memory" => memory::of_pods(kubeconfig).await,
+            "watchers" => watchers::delivery(kubeconfig).await,
+            "connections" => watchers::connections(kubeconfig).await,
             other => bail!("no measurement is called {other:?}"),
         }
     });

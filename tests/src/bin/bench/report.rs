@@ -19,15 +19,22 @@ pub(crate) struct Row {
     pub(crate) goal: f64,
     /// Whether less is better.
     pub(crate) at_most: bool,
+    /// Whether there is a goal at all.
+    pub(crate) has_goal: bool,
 }
 
 impl Row {
     pub(crate) fn at_most(what: impl Into<String>, measured: f64, unit: &'static str, goal: f64) -> Self {
-        Self { what: what.into(), measured, unit, goal, at_most: true }
+        Self { what: what.into(), measured, unit, goal, at_most: true, has_goal: true }
     }
 
     pub(crate) fn at_least(what: impl Into<String>, measured: f64, unit: &'static str, goal: f64) -> Self {
-        Self { what: what.into(), measured, unit, goal, at_most: false }
+        Self { what: what.into(), measured, unit, goal, at_most: false, has_goal: true }
+    }
+
+    /// Said for comparison; no goal is set.
+    pub(crate) fn told(what: impl Into<String>, measured: f64, unit: &'static str) -> Self {
+        Self { what: what.into(), measured, unit, goal: f64::NAN, at_most: true, has_goal: false }
     }
 }
 
@@ -39,6 +46,10 @@ pub(crate) fn print_table(rows: &[Row]) {
         let sign = if row.at_most { "<=" } else { ">=" };
         let (measured, goal) =
             (format!("{:.1} {}", row.measured, row.unit), format!("{sign} {} {}", row.goal, row.unit));
+        if !row.has_goal {
+            println!("{:<58} {measured:>12}", row.what);
+            continue;
+        }
         println!("{:<58} {measured:>12} {goal:>14}  {}", row.what, if met { "met" } else { "MISSED" });
     }
 }

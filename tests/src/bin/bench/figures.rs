@@ -1,0 +1,80 @@
+//! The API's figures: rates and lists beside a whole node, memory and watches in servers of their own.
+
+use anyhow::Context;
+use coracle_tests::{binary, process::Process};
+use serde_json::Value;
+
+use crate::{
+    cluster::{Bench, resident_mb},
+    report::Row,
+};
+
+impl Bench {
+    pub(crate) fn api(&mut self) -> anyhow::Result<()> {
+        let value = self.within("api")?;
+        for (name, goal) in [
+            ("get_1", 3000.0),
+            ("create_1", 1500.0),
+            ("update_1", 1500.0),
+            ("get_32", 15000.0),
+            ("create_32", 6000.0),
+            ("update_32", 6000.0),
+        ] {
+            let rate = value[name]["per_s"].as_f64().unwrap_or(f64::NAN);
+            let what = format!("API {} connection(s)", name.replace('_', ", "));
+            self.rows.push(Row::at_least(what, rate, "/s", goal));
+        }
+        let value = self.within("many")?;
+        let rate = |name: &str| value[name]["per_s"].as_f64().unwrap_or(f64::NAN);
+        let objects = &value["objects"];
+        self.rows.push(Row::at_least(format!("list 500 of {objects}, 4 connections"), rate("list500_4"), "/s", 1000.0));
+        self.rows.push(Row::at_least(format!("list all {objects}"), rate("list_all_1"), "/s", 40.0));
+        Ok(())
+    }
+
+    /// 1,000 watchers, in a server without a node.
+    pub(crate) fn watchers(&mut self) -> anyhow::Result<()> {
+        self.start_server("watched")?;
+        let value = self.within_of("watched", "watchers")?;
+        let number = |value: &Value, name: &str| value[name].as_f64().unwrap_or(f64::NAN);
+        let what = "updates that each of 1000 watchers receives";
+        self.rows.push(Row::at_least(what, number(&value, "per_s"), "/s", 1000.0));
+        self.rows.push(Row::at_most("resident a watcher", number(&value, "watcher_kb"), "KB", 4.0));
+        let value = self.within_of("watched", "connections")?;
+        let what = "resident a watcher with a TLS connection of its own";
+        self.rows.push(Row::told(what, number(&value, "watcher_kb"), "KB"));
+        self.stop_process();
+        Ok(())
+    }
+
+    /// Memory of servers without a node, each begun for the purpose.
+    pub(crate) fn memory(&mut self) -> anyhow::Result<()> {
+        let pid = self.start_server("maps")?;
+        self.rows.push(Row::told("`coracle server` without objects: resident", resident_mb(pid)?, "MB"));
+        let value = self.within_of("maps", "maps-memory")?;
+        let what = format!("resident with {} ConfigMaps of 1 KB", value["objects"]);
+        self.rows.push(Row::at_most(what, resident_mb(pid)?, "MB", 80.0));
+        self.stop_process();
+        let pid = self.start_server("podful")?;
+        let before = resident_mb(pid)?;
+        let value = self.within_of("podful", "pods-memory")?;
+        let pods = value["objects"].as_f64().context("a number of pods")?;
+        let each = (resident_mb(pid)? - before) * 1e3 / pods;
+        let what = format!("resident a Pod at {pods} Pods ({} B of JSON each)", value["json_bytes"]);
+        self.rows.push(Row::at_most(what, each, "KB", 6.0));
+        self.stop_process();
+        Ok(())
+    }
+
+    /// A control plane alone, over an empty store; returns its PID.
+    fn start_server(&mut self, data: &str) -> anyhow::Result<i32> {
+        self.stop_process();
+        let mut command = self.site.command("n1", binary("coracle"));
+        command.args(["server", "--bind", "198.18.0.1:6443", "--data-dir", &self.path(data)]);
+        let up = Process::start(command, &self.site.dir().join(format!("{data}.log")));
+        let pid = up.pid().as_raw();
+        self.up = Some(up);
+        self.within_of(data, "ready")?;
+        Ok(pid)
+    }
+}
