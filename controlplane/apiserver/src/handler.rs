@@ -13,6 +13,7 @@ use crate::{
     authz::{Attributes, admission},
     body::Body,
     endpoints::{self, Call},
+    gzip,
     metrics::Observation,
     metrics_api, nonresource,
     query::Query,
@@ -44,7 +45,7 @@ where
     let mut seen = Observation::new(&server.metrics, &parts.method);
     let answer = AssertUnwindSafe(route(server, user, &parts, body, &mut seen)).catch_unwind().await;
     let response = match answer {
-        Ok(Ok(response)) => response,
+        Ok(Ok(response)) => gzip::compressed(&parts.method, &parts.headers, response),
         Ok(Err(status)) => reply::failure(&status),
         Err(_) => {
             tracing::error!(method = %parts.method, path = parts.uri.path(), "a request panicked");

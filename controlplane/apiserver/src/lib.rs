@@ -23,6 +23,7 @@
 //! | `bootstrap` | the objects every cluster starts with |
 //! | `event_expiry` | forgets old Events |
 //! | `fuzzing` | entries for the fuzz targets (feature `fuzzing`) |
+//! | `gzip` | compresses large answers |
 //! | `metrics` | what `/metrics` tells of this server |
 //! | `metrics_api` | `metrics.k8s.io`: what nodes and pods use |
 //! | `unstored` | bindings, component statuses |
@@ -42,6 +43,7 @@ mod endpoints;
 mod event_expiry;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod gzip;
 mod handler;
 mod list_options;
 mod metrics;

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use coracle_api::{exposition, status::Status};
 use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
 use serde_json::json;
+use sha2::{Digest, Sha256};
 
 use crate::{
     authn::issuer,
@@ -40,6 +41,7 @@ pub(crate) fn serve(
         "/" => root(),
         "/api" => document(discovery::api(negotiate(accept)?, &server_address(server, parts))),
         "/apis" => document(discovery::apis(negotiate(accept)?)),
+        "/openapi/v2" => openapi_v2(parts, accept)?,
         _ => {
             if let Some(check) = path.strip_prefix("/readyz/").or(path.strip_prefix("/livez/")) {
                 return one_check(server, check);
@@ -52,6 +54,23 @@ pub(crate) fn serve(
 
 fn negotiate(accept: &str) -> Result<discovery::Form, Status> {
     discovery::negotiate(accept).ok_or_else(|| Status::not_acceptable(&["application/json"]))
+}
+
+/// The whole of OpenAPI v2, or 304 for who has it already.
+fn openapi_v2(parts: &Parts, accept: &str) -> Result<Reply, Status> {
+    let form = openapi::v2::Form::negotiate(accept)
+        .ok_or_else(|| Status::not_acceptable(&["application/json", openapi::v2::Form::Protobuf.content_type()]))?;
+    let body = openapi::v2::document(form);
+    let tag = format!("\"{}\"", hex::encode_upper(Sha256::digest(&body)));
+    let known = parts.headers.get(header::IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == tag.as_bytes());
+    let mut reply = if known {
+        Reply::new(StatusCode::NOT_MODIFIED, "", Body::Empty)
+    } else {
+        Reply::new(StatusCode::OK, form.content_type(), body)
+    };
+    reply.headers.push((header::VARY, HeaderValue::from_static("Accept")));
+    reply.headers.extend(HeaderValue::from_str(&tag).map(|tag| (header::ETAG, tag)));
+    Ok(reply)
 }
 
 fn document(document: Document) -> Reply {
@@ -107,10 +126,20 @@ fn architecture() -> &'static str {
 }
 
 fn root() -> Reply {
-    let mut paths: Vec<String> =
-        ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v3", "/readyz", "/version"]
-            .map(str::to_owned)
-            .to_vec();
+    let mut paths: Vec<String> = [
+        "/api",
+        "/api/v1",
+        "/apis",
+        "/healthz",
+        "/livez",
+        "/metrics",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/readyz",
+        "/version",
+    ]
+    .map(str::to_owned)
+    .to_vec();
     paths.extend([issuer::CONFIGURATION, issuer::JWKS].map(str::to_owned));
     for (group, version) in discovery::group_versions() {
         if !group.is_empty() {

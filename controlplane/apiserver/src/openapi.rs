@@ -1,15 +1,18 @@
-//! The OpenAPI v3 documents: an index, and one document for each group and version.
+//! The OpenAPI v3 documents: an index, and one document for each group and version. Version 2, one document of
+//! everything, is [`v2`]'s.
 //!
 //! Made from the list of kinds and the schema table on request: clients fetch them once and keep them by their hash,
-//! so none is held here. Version 2 is not served.
+//! so none is held here.
 //!
 //! What kubectl reads: the group, version and kind on every operation, the query parameters and patch types of PATCH,
 //! and the schemas with their patch strategies.
 //!
 //! Source: `k8s.io/kube-openapi/pkg/handler3`, `k8s.io/apiserver/pkg/endpoints/installer.go` at v1.37.
 
+mod gnostic;
 mod operations;
 mod paths;
+pub(crate) mod v2;
 
 use std::sync::LazyLock;
 
@@ -94,6 +97,14 @@ fn document(group: &str, version: &str) -> Option<String> {
 
 /// Everything that the operations of these kinds refer to.
 fn schemas(infos: &[&ResourceInfo]) -> Map<String, Value> {
+    schema::closure(&roots(infos))
+        .into_iter()
+        .map(|ty| (ty.name().to_owned(), schema::openapi_v3_schema(ty, REF_PREFIX)))
+        .collect()
+}
+
+/// What the operations of these kinds refer to themselves.
+fn roots(infos: &[&ResourceInfo]) -> Vec<Type> {
     let table = schema::table();
     let mut roots: Vec<Type> = ["DeleteOptions", "Status", "Patch", "APIResourceList", "WatchEvent"]
         .iter()
@@ -105,10 +116,7 @@ fn schemas(infos: &[&ResourceInfo]) -> Map<String, Value> {
         }
         roots.extend(info.subresources.iter().filter_map(|sub| foreign_type(info, *sub)));
     }
-    schema::closure(&roots)
-        .into_iter()
-        .map(|ty| (ty.name().to_owned(), schema::openapi_v3_schema(ty, REF_PREFIX)))
-        .collect()
+    roots
 }
 
 /// The type that a subresource speaks, where that is not the resource's own.
