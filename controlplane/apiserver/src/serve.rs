@@ -12,8 +12,9 @@ use hyper_util::{
     server::{conn::auto, graceful::GracefulShutdown},
 };
 use rustls::{
-    RootCertStore, ServerConfig,
-    server::{NoClientAuth, WebPkiClientVerifier},
+    CipherSuite, RootCertStore, ServerConfig,
+    crypto::CryptoProvider,
+    server::{NoClientAuth, NoServerSessionStorage, WebPkiClientVerifier},
 };
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -110,7 +111,8 @@ async fn connection(
     let certificate = certificate.and_then(authn::x509::user).map(Arc::new);
     let service = service_fn(move |request: Request<Incoming>| {
         let (server, certificate) = (Arc::clone(&server), certificate.clone());
-        async move { Ok::<_, Infallible>(answer(server, certificate, request).await) }
+        // Boxed, so that what it took to answer is freed while the answer, perhaps a watch, lasts.
+        Box::pin(async move { Ok::<_, Infallible>(answer(server, certificate, request).await) })
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
@@ -140,7 +142,7 @@ async fn answer(
 
 fn tls_config(server: &ApiServer) -> Result<ServerConfig, ApiServerError> {
     let pki = &server.config.pki;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(provider());
     let mut roots = RootCertStore::empty();
     for certificate in pki.ca.chain()? {
         roots.add(certificate).map_err(ApiServerError::SetUpTls)?;
@@ -156,5 +158,24 @@ fn tls_config(server: &ApiServer) -> Result<ServerConfig, ApiServerError> {
         .with_single_cert(pki.server.chain()?, pki.server.key()?)
         .map_err(ApiServerError::SetUpTls)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.ignore_client_order = true;
+    // Clients keep their connections; a new process has no ticket. What would be kept for resumption is memory.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
     Ok(config)
+}
+
+/// The cipher suites in the order that Go's clients ask for: what is as strong for less work comes first.
+fn provider() -> CryptoProvider {
+    let mut provider = rustls::crypto::ring::default_provider();
+    provider.cipher_suites.sort_by_key(|suite| {
+        let is_small = matches!(
+            suite.suite(),
+            CipherSuite::TLS13_AES_128_GCM_SHA256
+                | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+                | CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
+        );
+        (suite.tls13().is_none(), !is_small)
+    });
+    provider
 }

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use coracle_api::status::Status;
 use coracle_store::Revision;
 use http::StatusCode;
+use parking_lot::Mutex;
 
 use super::{Call, now_secs};
 use crate::{
@@ -122,6 +123,9 @@ fn objects_body(resource: &Resource, entries: Vec<Arc<Entry>>, meta: &ListMeta<'
 }
 
 /// Makes the text of a list as the connection takes it.
+///
+/// Chunks are written into buffers that come back once they have been sent ([`Buffer`]): large ones, taken from the
+/// allocator and given back for every piece, cost more than the text itself.
 struct Chunks {
     /// Taken by the first chunk; `None` in `entries` past the end means done.
     head: Option<String>,
@@ -137,7 +141,7 @@ impl Iterator for Chunks {
         if head.is_none() && self.next > self.entries.len() {
             return None;
         }
-        let mut chunk = BytesMut::with_capacity(CHUNK + 4096);
+        let mut chunk = Buffer::take();
         chunk.extend_from_slice(head.unwrap_or_default().as_bytes());
         while chunk.len() < CHUNK
             && let Some(entry) = self.entries.get(self.next)
@@ -153,5 +157,50 @@ impl Iterator for Chunks {
             self.next += 1;
         }
         Some(chunk.freeze())
+    }
+}
+
+/// A piece of text under way to a client.
+struct Buffer(Vec<u8>);
+
+/// Buffers that wait for the next chunk.
+static BUFFERS: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+/// Most buffers that wait: a megabyte and a half.
+const BUFFERS_KEPT: usize = 16;
+const BUFFER_BYTES: usize = CHUNK + CHUNK / 2;
+
+impl Buffer {
+    fn take() -> Self {
+        Self(BUFFERS.lock().pop().unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES)))
+    }
+
+    fn extend_from_slice(&mut self, text: &[u8]) {
+        self.0.extend_from_slice(text);
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn freeze(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let mut text = std::mem::take(&mut self.0);
+        let mut waiting = BUFFERS.lock();
+        // One that a large object has made larger is not kept.
+        if waiting.len() < BUFFERS_KEPT && text.capacity() == BUFFER_BYTES {
+            text.clear();
+            waiting.push(text);
+        }
     }
 }

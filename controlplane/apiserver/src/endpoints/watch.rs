@@ -1,15 +1,15 @@
 //! WATCH: a stream of events until the client leaves, time is up, or the client is too slow.
 //!
-//! Events are the cache's own lines, shared by all watchers; only Table and PartialObjectMetadata are made per watcher.
+//! Events are the cache's own lines; only Table and PartialObjectMetadata are made per watcher. When the server stops,
+//! the cache ends every watch.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use coracle_api::status::Status;
 use coracle_store::Revision;
 use serde_json::json;
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio::time::{Instant, Sleep};
 
 use super::{Call, Shape, now_secs};
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     registry::{resource::Resource, store::cache_status},
     reply::Reply,
     table::{self, ListMeta, TableOptions, accept::Form},
-    watch_cache::{Entry, EventKind, WatchCacheError, Watcher},
+    watch_cache::{Delivery, Entry, EventKind, WatchCacheError, Watcher},
 };
 
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
@@ -37,8 +37,8 @@ pub(crate) async fn watch(call: &Call<'_>) -> Result<Reply, Status> {
     let cache = &call.server.store.cache;
     let wants_initial = options.send_initial_events == Some(true);
     match options.version {
-        Version::Newest if options.send_initial_events.is_some() => cache.catch_up().await,
-        Version::Newest | Version::Any => Ok(()),
+        Version::Newest => cache.catch_up().await,
+        Version::Any => Ok(()),
         Version::NotOlderThan(revision) | Version::Exact(revision) => cache.wait_for(revision).await,
     }
     .map_err(cache_status)?;
@@ -67,15 +67,17 @@ pub(crate) async fn watch(call: &Call<'_>) -> Result<Reply, Status> {
         .filter(|secs| *secs > 0)
         .unwrap_or_else(|| MIN_TIMEOUT_SECS + rand::random::<u64>() % MIN_TIMEOUT_SECS);
     let now = Instant::now();
-    let stream = WatchStream {
+    let deadline = now + Duration::from_secs(timeout);
+    let mut stream = WatchStream {
         watcher,
         initial: initial.into_iter(),
         end_of_initial,
-        deadline: now + Duration::from_secs(timeout),
+        deadline,
         next_bookmark: options.bookmarks.then(|| now + BOOKMARK_PERIOD),
+        alarm: Box::pin(tokio::time::sleep_until(deadline)),
         encoder: Encoder { resource: Arc::clone(call.resource), shape, columns_sent: false },
-        shutdown: call.server.shutdown.clone(),
     };
+    stream.set_alarm();
     let stream = futures::stream::unfold(stream, |mut stream| async move {
         let chunk = stream.next().await?;
         Some((Ok(chunk), stream))
@@ -95,8 +97,9 @@ struct WatchStream {
     end_of_initial: Option<Revision>,
     deadline: Instant,
     next_bookmark: Option<Instant>,
+    /// Until the next bookmark or the deadline. Kept from event to event: setting a timer is dear.
+    alarm: Pin<Box<Sleep>>,
     encoder: Encoder,
-    shutdown: CancellationToken,
 }
 
 impl WatchStream {
@@ -109,34 +112,47 @@ impl WatchStream {
             return Some(self.encoder.bookmark(revision, true));
         }
         loop {
-            let wake = self.next_bookmark.map_or(self.deadline, |at| at.min(self.deadline));
-            tokio::select! {
-                deliveries = self.watcher.next() => {
-                    // Too slow, or closing: the client comes back and resumes or relists.
-                    let deliveries = deliveries.ok()?;
-                    if let [one] = &deliveries[..] {
-                        return Some(self.encoder.event(one.kind, &one.entry));
-                    }
-                    let mut chunk = BytesMut::with_capacity(CHUNK);
-                    for delivery in &deliveries {
-                        chunk.extend_from_slice(&self.encoder.event(delivery.kind, &delivery.entry));
-                    }
-                    return Some(chunk.freeze());
+            // Also when there is always something to send.
+            if Instant::now() >= self.deadline {
+                return None;
+            }
+            // Too slow, or closing: the client comes back and resumes or relists.
+            if self.encoder.is_plain() {
+                tokio::select! {
+                    biased;
+                    lines = self.watcher.next_lines() => return lines.ok().map(Bytes::from),
+                    () = &mut self.alarm => {}
                 }
-                () = self.shutdown.cancelled() => return None,
-                () = tokio::time::sleep_until(wake) => {
-                    if wake == self.deadline {
-                        return None;
-                    }
-                    let last = self.deadline.checked_sub(BOOKMARK_LEAD).unwrap_or(self.deadline);
-                    let next = wake + BOOKMARK_PERIOD;
-                    self.next_bookmark = Some(if wake < last && next > last { last } else { next });
-                    if let Some(revision) = self.watcher.progress() {
-                        return Some(self.encoder.bookmark(revision, false));
-                    }
+            } else {
+                tokio::select! {
+                    biased;
+                    deliveries = self.watcher.next() => return deliveries.ok().map(|all| self.joined(&all)),
+                    () = &mut self.alarm => {}
                 }
             }
+            let now = Instant::now();
+            if now >= self.deadline {
+                return None;
+            }
+            let last = self.deadline.checked_sub(BOOKMARK_LEAD).unwrap_or(self.deadline);
+            let next = now + BOOKMARK_PERIOD;
+            self.next_bookmark = Some(if now < last && next > last { last } else { next });
+            self.set_alarm();
+            if let Some(revision) = self.watcher.progress() {
+                return Some(self.encoder.bookmark(revision, false));
+            }
         }
+    }
+
+    fn set_alarm(&mut self) {
+        let at = self.next_bookmark.map_or(self.deadline, |at| at.min(self.deadline));
+        self.alarm.as_mut().reset(at);
+    }
+
+    /// Events as one piece, no larger than they are: thousands of watchers may have one under way.
+    fn joined(&mut self, deliveries: &[Delivery]) -> Bytes {
+        let lines: Vec<Bytes> = deliveries.iter().map(|one| self.encoder.event(one.kind, &one.entry)).collect();
+        lines.concat().into()
     }
 
     fn initial_chunk(&mut self) -> Bytes {
@@ -157,6 +173,11 @@ struct Encoder {
 }
 
 impl Encoder {
+    /// Whether lines go out as the cache has them.
+    fn is_plain(&self) -> bool {
+        matches!(self.shape.form, Form::Object) && self.resource.view.is_none()
+    }
+
     fn event(&mut self, kind: EventKind, entry: &Entry) -> Bytes {
         match self.shape.form {
             Form::Object if self.resource.view.is_none() => entry.line(kind),

@@ -115,6 +115,20 @@ impl Entry {
         [kind.line_prefix(), self.json(), LINE_SUFFIX].concat().into()
     }
 
+    /// Appends [`Entry::line`] to `out`.
+    pub(crate) fn append_line(&self, kind: EventKind, out: &mut Vec<u8>) {
+        if kind == self.line_kind {
+            out.extend_from_slice(&self.line);
+        } else {
+            [kind.line_prefix(), self.json(), LINE_SUFFIX].iter().for_each(|part| out.extend_from_slice(part));
+        }
+    }
+
+    /// How long [`Entry::line`] is.
+    pub(crate) fn line_len(&self, kind: EventKind) -> usize {
+        self.line.len() - self.line_kind.line_prefix().len() + kind.line_prefix().len()
+    }
+
     /// The `resourceVersion`: the revision of the last write; for a deleted object that of the deletion.
     #[must_use]
     pub fn revision(&self) -> Revision {

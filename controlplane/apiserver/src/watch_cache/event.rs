@@ -64,16 +64,21 @@ impl WatchEvent {
     ///
     /// Source: `k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go`, `convertToWatchEvent`: what leaves the selection
     /// is shown as it was before, with the revision of the event.
-    pub(crate) fn seen_by(self: &Arc<Self>, selects: impl Fn(&Entry) -> bool) -> Option<Delivery> {
+    pub(crate) fn shown_to(&self, selects: impl Fn(&Entry) -> bool) -> Option<(EventKind, &Arc<Entry>)> {
         let now = self.kind != EventKind::Deleted && selects(&self.entry);
         let before = self.prev.as_deref().is_some_and(&selects);
-        let (kind, entry) = match (before, now) {
+        Some(match (before, now) {
             (false, false) => return None,
             (false, true) => (EventKind::Added, &self.entry),
             (true, true) => (EventKind::Modified, &self.entry),
             (true, false) if self.kind == EventKind::Deleted => (EventKind::Deleted, &self.entry),
             (true, false) => (EventKind::Deleted, self.departed()?),
-        };
+        })
+    }
+
+    /// As [`WatchEvent::shown_to`], to keep.
+    pub(crate) fn seen_by(self: &Arc<Self>, selects: impl Fn(&Entry) -> bool) -> Option<Delivery> {
+        let (kind, entry) = self.shown_to(selects)?;
         Some(Delivery { kind, entry: Arc::clone(entry), event: Arc::clone(self) })
     }
 

@@ -160,6 +160,44 @@ impl ResourceCache {
         Ok(taken)
     }
 
+    /// The lines of what [`ResourceCache::pending`] would give, in one piece, with nothing shared on the way; empty if
+    /// there is nothing. About `most_bytes` of them.
+    pub(super) fn pending_lines(
+        &self,
+        group: &Group,
+        cursor: &mut u64,
+        selection: &Selection,
+        most_bytes: usize,
+    ) -> Result<Vec<u8>, WatchCacheError> {
+        let state = self.state.read();
+        if group.has_lost(*cursor) {
+            return Err(WatchCacheError::TooSlow);
+        }
+        let (mut length, mut next, mut shown) = (0, state.ring.end(), 0);
+        let seen = |event: &'_ WatchEvent| concerns(&selection.scope, event);
+        for (sequence, event) in state.ring.from(*cursor) {
+            if length >= most_bytes {
+                next = sequence;
+                break;
+            }
+            if seen(event)
+                && let Some((kind, entry)) = event.shown_to(|entry| selection.selects(entry))
+            {
+                length += entry.line_len(kind);
+                shown += 1;
+            }
+        }
+        let mut lines = Vec::with_capacity(length);
+        let events = state.ring.from(*cursor).map(|(_, event)| event).filter(|event| seen(event));
+        let visible = events.filter_map(|event| event.shown_to(|entry| selection.selects(entry)));
+        visible.take(shown).for_each(|(kind, entry)| entry.append_line(kind, &mut lines));
+        *cursor = next;
+        if lines.is_empty() && state.closed {
+            return Err(WatchCacheError::Closed);
+        }
+        Ok(lines)
+    }
+
     /// See [`Watcher::progress`].
     pub(super) fn progress(&self, group: &Group, cursor: &mut u64, scope: &Scope) -> Option<Revision> {
         let state = self.state.read();

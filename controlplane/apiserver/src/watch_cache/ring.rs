@@ -3,6 +3,7 @@
 //! Watchers have no queues: each holds the sequence number of the next event that it has not seen, and reads from here.
 //! An event wakes only the groups that it concerns (everybody, its namespace, its key, its indexed fields). When an
 //! event leaves the ring, its groups note it: a watcher of that group that had not read it yet has lost it.
+//! A group of a hundred watchers and more is woken every few milliseconds at most.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -10,10 +11,12 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use coracle_store::Revision;
-use tokio::sync::watch;
+use parking_lot::Mutex;
+use tokio::{sync::watch, time::Instant};
 
 use super::{
     WatchCacheLimits,
@@ -110,13 +113,27 @@ pub(super) struct Group {
     newest: watch::Sender<u64>,
     /// Sequence number of the newest concerning event that has left the ring; [`NOTHING_LOST`] before the first.
     lost: AtomicU64,
+    pace: Mutex<Pace>,
 }
 
 const NOTHING_LOST: u64 = u64::MAX;
+/// A group with more watchers than this is a crowd: to wake it takes longer than many a write.
+const CROWD: usize = 100;
+/// A crowd is woken no more often than this, so that each of its watchers takes several events at once.
+const CROWD_PERIOD: Duration = Duration::from_millis(4);
+
+/// When a crowd was woken, and whether it will be.
+#[derive(Default)]
+struct Pace {
+    last: Option<Instant>,
+    is_due: bool,
+    end: u64,
+}
 
 impl Group {
     fn new() -> Arc<Self> {
-        Arc::new(Self { newest: watch::Sender::new(0), lost: AtomicU64::new(NOTHING_LOST) })
+        let newest = watch::Sender::new(0);
+        Arc::new(Self { newest, lost: AtomicU64::new(NOTHING_LOST), pace: Mutex::default() })
     }
 
     /// Wakes its owner whenever there is something new.
@@ -130,8 +147,37 @@ impl Group {
         lost != NOTHING_LOST && lost >= cursor
     }
 
-    fn announce(&self, end: u64) {
-        self.newest.send_replace(end);
+    fn announce(self: &Arc<Self>, end: u64) {
+        if self.newest.receiver_count() <= CROWD || self.is_time(end) {
+            self.newest.send_replace(end);
+        }
+    }
+
+    /// Whether a crowd may be woken at once; otherwise it will be in a moment.
+    fn is_time(self: &Arc<Self>, end: u64) -> bool {
+        let now = Instant::now();
+        let mut pace = self.pace.lock();
+        pace.end = pace.end.max(end);
+        if pace.is_due {
+            return false;
+        }
+        let Some(due) = pace.last.map(|last| last + CROWD_PERIOD).filter(|due| *due > now) else {
+            pace.last = Some(now);
+            return true;
+        };
+        pace.is_due = true;
+        let group = Arc::clone(self);
+        // Ends by itself in a moment.
+        drop(tokio::spawn(async move {
+            tokio::time::sleep_until(due).await;
+            let end = {
+                let mut pace = group.pace.lock();
+                (pace.is_due, pace.last) = (false, Some(Instant::now()));
+                pace.end
+            };
+            group.newest.send_replace(end);
+        }));
+        false
     }
 }
 

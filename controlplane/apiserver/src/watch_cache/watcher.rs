@@ -9,6 +9,8 @@ use super::{WatchCacheError, event::Delivery, resource::ResourceCache, ring::Gro
 
 /// Most deliveries at once. What a client has not taken yet stays in the ring, shared.
 const BATCH: usize = 128;
+/// Most bytes of lines at once, but for the last line.
+const LINES_BYTES: usize = 32 * 1024;
 
 /// A running watch. Dropping it ends it.
 pub struct Watcher {
@@ -56,6 +58,22 @@ impl Watcher {
             deliveries.extend(pending.iter().filter_map(|event| event.seen_by(|entry| self.selection.selects(entry))));
         }
         Ok(deliveries)
+    }
+
+    /// As [`Watcher::next`], as the lines of the events, some 32 KB at most.
+    ///
+    /// # Errors
+    /// As [`Watcher::next`].
+    pub(crate) async fn next_lines(&mut self) -> Result<Vec<u8>, WatchCacheError> {
+        loop {
+            self.newest.mark_unchanged();
+            let Self { resource, group, cursor, selection, .. } = self;
+            let lines = resource.pending_lines(group, cursor, selection, LINES_BYTES)?;
+            if !lines.is_empty() {
+                return Ok(lines);
+            }
+            self.newest.changed().await.map_err(|_| WatchCacheError::Closed)?;
+        }
     }
 
     /// Whether something happened since the last [`Watcher::drain`], perhaps not for this selection. An atomic load.

@@ -235,3 +235,44 @@ async fn thousand_watchers_see_one_order() {
         assert_eq!(seen.await.unwrap(), expected);
     }
 }
+
+#[tokio::test]
+async fn a_crowd_is_woken_less_often_and_misses_nothing() {
+    let cluster = Cluster::start().await;
+    let crowd: Vec<_> = (0..150)
+        .map(|_| {
+            let mut watcher = cluster.pods.watch(everything(), Revision(0)).unwrap();
+            tokio::spawn(async move { take(&mut watcher, 50).await })
+        })
+        .collect();
+    for n in 0..50 {
+        cluster.pod("ns/a", &n.to_string(), "").await;
+    }
+    for watcher in crowd {
+        assert_eq!(watcher.await.unwrap().last().unwrap(), "MODIFIED a@50");
+    }
+}
+
+#[tokio::test]
+async fn lines_are_those_of_the_deliveries() {
+    let cluster = Cluster::start().await;
+    for selection in [everything(), with_app("web"), namespace("other")] {
+        let mut lines = cluster.pods.watch(selection.clone(), Revision(0)).unwrap();
+        let mut deliveries = cluster.pods.watch(selection, Revision(0)).unwrap();
+        for app in ["web", "db", "web"] {
+            cluster.pod("ns/a", app, "").await;
+            cluster.pod("other/b", app, "").await;
+        }
+        cluster.delete("ns/a").await;
+        cluster.delete("other/b").await;
+        let mut expect = Vec::new();
+        loop {
+            let ready = deliveries.ready().unwrap();
+            if ready.is_empty() {
+                break;
+            }
+            expect.extend(ready.iter().flat_map(|one| one.line().to_vec()));
+        }
+        assert!(lines.next_lines().await.unwrap() == expect);
+    }
+}
