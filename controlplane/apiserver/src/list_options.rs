@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     query::Query,
     registry::resource::Resource,
-    request_info::ResourceRequest,
+    request_info::{ResourceRequest, Verb},
     watch_cache::{Entry, Scope, Selection},
 };
 
@@ -91,32 +91,7 @@ impl ListOptions {
         let version_match = query.text("resourceVersionMatch");
         let version = query.text("resourceVersion");
         let token = query.text("continue");
-        let mut errors = FieldErrors::default();
-        let field = "resourceVersionMatch";
-        if let Some(name) = version_match {
-            if !matches!(name, "Exact" | "NotOlderThan") {
-                errors.not_supported(field, &name.into(), &["Exact", "NotOlderThan", ""]);
-            } else if is_watch && send_initial_events.is_none() {
-                errors.forbidden(
-                    field,
-                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-                );
-            } else if version.is_none() && send_initial_events.is_none() {
-                errors.forbidden(field, "resourceVersionMatch is forbidden unless resourceVersion is provided");
-            } else if token.is_some() {
-                errors.forbidden(field, "resourceVersionMatch is forbidden when continue is provided");
-            } else if name == "Exact" && version == Some("0") {
-                errors.forbidden(field, "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
-            }
-        }
-        if send_initial_events.is_some() {
-            if !is_watch {
-                errors.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list");
-            } else if version_match != Some("NotOlderThan") {
-                let detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-                errors.forbidden(field, detail);
-            }
-        }
+        let errors = contradictions(query, is_watch, send_initial_events.is_some());
         if !errors.is_empty() {
             return Err(Status::invalid(&Gvk::new("meta.k8s.io", "v1", "ListOptions"), "", errors));
         }
@@ -140,6 +115,38 @@ impl ListOptions {
             timeout_secs: query.integer("timeoutSeconds")?.and_then(|secs| u64::try_from(secs).ok()),
         })
     }
+}
+
+/// What of the parameters does not go together, in upstream's words and order.
+fn contradictions(query: &Query<'_>, is_watch: bool, says_initial: bool) -> FieldErrors {
+    let field = "resourceVersionMatch";
+    let mut errors = FieldErrors::default();
+    let name = query.text(field);
+    if is_watch && says_initial && name != Some("NotOlderThan") {
+        errors.forbidden(field, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
+    }
+    if let Some(name) = name {
+        if is_watch && !says_initial {
+            errors.forbidden(field, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
+        }
+        if !is_watch && query.text("resourceVersion").is_none() {
+            errors.forbidden(field, "resourceVersionMatch is forbidden unless resourceVersion is provided");
+        }
+        if query.text("continue").is_some() {
+            errors.forbidden(field, "resourceVersionMatch is forbidden when continue is provided");
+        }
+        let known: &[&str] = if is_watch { &["NotOlderThan"] } else { &["Exact", "NotOlderThan", ""] };
+        if !known.contains(&name) {
+            errors.not_supported(field, &name.into(), known);
+        }
+        if !is_watch && name == "Exact" && query.text("resourceVersion") == Some("0") {
+            errors.forbidden(field, "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
+        }
+    }
+    if !is_watch && says_initial {
+        errors.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list");
+    }
+    errors
 }
 
 /// Parses a `resourceVersion` parameter.
@@ -176,6 +183,8 @@ pub(crate) fn selection(
     }
     let namespace = if resource.is_namespaced() { info.namespace.as_ref() } else { "" };
     let name = fields.as_ref().and_then(|fields| fields.exact("metadata.name"));
+    // The old path of a watch of one object ends with its name.
+    let name = name.or(Some(info.name.as_ref()).filter(|_| info.verb == Verb::Watch));
     let scope = match name {
         Some(name) if !name.is_empty() && (!resource.is_namespaced() || !namespace.is_empty()) => {
             Scope::Key(resource.key(namespace, name))
@@ -245,6 +254,10 @@ mod tests {
         for (raw, is_watch, expect) in [
             ("resourceVersionMatch=Exact", false, "forbidden unless resourceVersion is provided"),
             ("resourceVersionMatch=Some&resourceVersion=3", false, "Unsupported value: \"Some\""),
+            ("resourceVersionMatch=Exact&resourceVersion=0", false, "is forbidden for resourceVersion \"0\""),
+            ("resourceVersionMatch=NotOlderThan", true, "forbidden for watch unless sendInitialEvents is provided"),
+            ("resourceVersionMatch=Exact&sendInitialEvents=true", true, "supported values: \"NotOlderThan\""),
+            ("resourceVersionMatch=Exact&resourceVersion=3&continue=x", false, "forbidden when continue is provided"),
             ("sendInitialEvents=true", true, "requires setting resourceVersionMatch to NotOlderThan"),
             ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", false, "forbidden for list"),
             ("resourceVersion=x", false, "invalid syntax"),

@@ -8,6 +8,7 @@ mod deletion;
 mod lists;
 mod quota;
 mod raw;
+mod reads;
 mod services;
 mod streams;
 mod subresources;

@@ -7,20 +7,24 @@ use serde_json::{Value, json};
 use super::raw::{CONFIG_MAPS, Raw, admin, config_map};
 
 /// Events of one watch.
-struct Events {
+pub(super) struct Events {
     body: Body,
     rest: Vec<u8>,
 }
 
 impl Events {
     async fn open(raw: &Raw, query: &str) -> Self {
-        let response = raw.response("GET", &format!("{CONFIG_MAPS}?watch=true&{query}"), "", "").await;
+        Self::at(raw, &format!("{CONFIG_MAPS}?watch=true&{query}")).await
+    }
+
+    pub(super) async fn at(raw: &Raw, path: &str) -> Self {
+        let response = raw.response("GET", path, "", "").await;
         assert_eq!(response.status(), 200);
         Self { body: response.into_body(), rest: Vec::new() }
     }
 
     /// The next event; `None` at the end of the stream.
-    async fn next(&mut self) -> Option<Value> {
+    pub(super) async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.rest.drain(..=end).collect();
@@ -31,7 +35,7 @@ impl Events {
         }
     }
 
-    async fn expect(&mut self, kind: &str, name: &str) -> Value {
+    pub(super) async fn expect(&mut self, kind: &str, name: &str) -> Value {
         let event = self.next().await.unwrap();
         assert_eq!((&event["type"], &event["object"]["metadata"]["name"]), (&json!(kind), &json!(name)), "{event}");
         event
