@@ -7,6 +7,7 @@ mod check;
 mod cli;
 mod image;
 mod logging;
+mod memory;
 mod reset;
 mod run;
 mod settings;
@@ -36,6 +37,7 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
 }
 
 fn main() -> ExitCode {
+    memory::tune();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
