@@ -36,6 +36,42 @@ async fn server_starts_and_stops_in_order() {
     tokio::time::timeout(Duration::from_secs(20), again.stopped()).await.unwrap().unwrap();
 }
 
+/// What `/metrics` says.
+async fn metrics(server: &Server) -> String {
+    let request = hyper::Request::get("/metrics").body(Vec::new()).unwrap();
+    server.client(UserInfo::component("test")).request_text(request).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_tell_of_queues_and_scheduling() {
+    let dir = tempfile::tempdir().unwrap();
+    let shutdown = CancellationToken::new();
+    let server = Server::start(config(dir.path()), shutdown.clone()).await.unwrap();
+    // The four namespaces that every cluster has pass this queue.
+    let passed = |text: &str| {
+        let line = text.lines().find(|line| line.starts_with("workqueue_adds_total{name=\"serviceaccount\"}"));
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).unwrap_or(0.0) >= 4.0
+    };
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    let mut text = metrics(&server).await;
+    while !passed(&text) {
+        assert!(tokio::time::Instant::now() < deadline, "{text}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        text = metrics(&server).await;
+    }
+    for name in [
+        "# TYPE workqueue_depth gauge",
+        "# TYPE workqueue_queue_duration_seconds histogram",
+        "# TYPE scheduler_pending_pods gauge",
+        "scheduler_schedule_attempts_total{profile=\"default-scheduler\",result=\"scheduled\"} 0",
+        "scheduler_scheduling_attempt_duration_seconds_count",
+    ] {
+        assert!(text.contains(name), "{name} is missing in\n{text}");
+    }
+    shutdown.cancel();
+    server.stopped().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_used_is_said_in_one_sentence() {
     let dir = tempfile::tempdir().unwrap();

@@ -4,8 +4,9 @@
 //! last time and nobody names now, and refuses to change what another manager owns unless forced. Any other write is
 //! tracked: what it changes becomes its manager's. Ownership lies in `metadata.managedFields`.
 //!
-//! Not here: taking over ownership from the annotation of client-side apply (kubectl does that itself), and conversion
-//! between versions (one version of each kind is served).
+//! What kubectl applied on its own side before, as its annotation says, is not in its way.
+//!
+//! Not here: conversion between versions (one version of each kind is served).
 //!
 //! Source: `sigs.k8s.io/structured-merge-diff/v6/merge/update.go`, `k8s.io/apimachinery/pkg/util/managedfields`.
 
@@ -35,6 +36,10 @@ pub struct Writer<'a> {
     /// This moment as RFC 3339.
     pub time: &'a str,
 }
+
+/// The manager that takes over from its own client-side apply.
+const KUBECTL: &str = "kubectl";
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Members of every object that nobody owns.
 const UNOWNED: [&str; 2] = ["f:apiVersion", "f:kind"];
@@ -73,10 +78,16 @@ pub fn apply(ty: Type, live: Option<&Value>, config: &Value, writer: Writer<'_>,
     typed::remove_unowned(&mut merged, shape, &before, &owned);
     if let Some(live) = live {
         let conflicts = managers.conflicts(&me, &named, live, &merged, shape);
-        if !force && !conflicts.is_empty() {
-            return Err(conflict_status(&conflicts));
+        let last = last_applied(live, writer).filter(|_| !force && !conflicts.is_empty());
+        let inherited = |conflict: &Conflict| {
+            last.as_ref().is_some_and(|last| typed::is_same_at(last, live, shape, &conflict.path))
+        };
+        let (inherited, refused): (Vec<_>, Vec<_>) = conflicts.into_iter().partition(inherited);
+        if !force && !refused.is_empty() {
+            return Err(conflict_status(&refused));
         }
-        managers.take(&conflicts);
+        managers.take(&inherited);
+        managers.take(&refused);
     }
     managers.keep_existing(&typed::to_set(&merged, shape));
     let owned = stripped(named);
@@ -84,6 +95,14 @@ pub fn apply(ty: Type, live: Option<&Value>, config: &Value, writer: Writer<'_>,
     managers.put(me, owned, if unchanged { None } else { Some(writer.time) }, writer.api_version);
     managers.write(&mut merged);
     Ok(merged)
+}
+
+/// What client-side apply wrote last, if it is kubectl that now applies here: those fields are its own already.
+fn last_applied(live: &Value, writer: Writer<'_>) -> Option<Value> {
+    if writer.manager != KUBECTL {
+        return None;
+    }
+    serde_json::from_str(meta::annotation(live, LAST_APPLIED)?).ok()
 }
 
 /// Tracks a write that is no apply: what `new` has otherwise than `old` becomes the writer's. Sets `managedFields` of

@@ -11,6 +11,7 @@
 
 pub(crate) mod limit_range;
 pub(crate) mod quota;
+pub(crate) mod token_secret;
 
 use coracle_api::status::Status;
 use serde_json::Value;

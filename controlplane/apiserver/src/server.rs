@@ -217,6 +217,7 @@ impl ApiServer {
         let stored = resource.storing();
         let mut object = self.store.prepare_new(resource, namespace, object, owners)?;
         admission::check_new(self, stored, namespace, &object).await?;
+        admission::token_secret::fill(self, stored, namespace, &mut object).await?;
         let addresses = self.addresses_of(stored);
         let reservation = match addresses {
             Some(addresses) => {

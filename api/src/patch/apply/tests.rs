@@ -74,6 +74,30 @@ fn what_another_manager_owns_is_a_conflict_unless_forced() {
 }
 
 #[test]
+fn kubectl_takes_over_from_its_client_side_apply() {
+    let mut live = object(&containers(&json!([{"name": "a", "image": "1"}])));
+    live["spec"]["replicas"] = json!(1);
+    let last = live.to_string();
+    meta::set_annotation(&mut live, LAST_APPLIED, &last);
+    track(deployment(), None, &mut live, by("kubectl-client-side-apply", "T1"));
+    let mut wanted = object(&containers(&json!([{"name": "a", "image": "2"}])));
+    wanted["spec"]["replicas"] = json!(1);
+    let other = apply(deployment(), Some(&live), &wanted, by("other", "T2"), false);
+    assert_eq!(other.map_err(|status| status.code), Err(409));
+    let taken = apply(deployment(), Some(&live), &wanted, by("kubectl", "T2"), false).expect("its own");
+    assert_eq!(taken["spec"]["template"]["spec"]["containers"][0]["image"], "2");
+    // What somebody has changed since is not its own any more.
+    let mut scaled = live.clone();
+    scaled["spec"]["replicas"] = json!(7);
+    track(deployment(), Some(&live), &mut scaled, by("hpa", "T2"));
+    let error = apply(deployment(), Some(&scaled), &wanted, by("kubectl", "T3"), false).expect_err("a conflict");
+    assert_eq!(
+        error.message,
+        "Apply failed with 1 conflict: conflict with \"hpa\" using apps/v1 at T2: .spec.replicas"
+    );
+}
+
+#[test]
 fn several_conflicts_are_listed_by_manager() {
     let mut live = object(&json!({"replicas": 1, "paused": true}));
     track(deployment(), None, &mut live, by("kubectl", "T1"));

@@ -227,6 +227,17 @@ pub(super) fn changed(all: &Set, old: &Value, new: &Value, shape: Shape) -> Set 
     out
 }
 
+/// Whether both have the same value at a path.
+pub(super) fn is_same_at(a: &Value, b: &Value, shape: Shape, path: &[String]) -> bool {
+    let (mut a, mut b, mut shape) = (a, b, shape);
+    for key in path {
+        let (of_a, of_b) = (Children::of(Some(a), shape), Children::of(Some(b), shape));
+        let (Some(next_a), Some(next_b)) = (of_a.get(key), of_b.get(key)) else { return false };
+        (a, b, shape) = (next_a, next_b, shape.child(key));
+    }
+    a == b
+}
+
 /// Calls `found` with every leaf that `theirs` and `mine` share and that is not the same in `live` and `merged`.
 pub(super) fn clashes(
     theirs: &Set,

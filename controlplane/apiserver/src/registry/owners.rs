@@ -39,7 +39,13 @@ impl Owners {
         let agent = || {
             let agent = call.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
             let name = agent.split('/').next().unwrap_or_default();
-            name.chars().filter(|letter| !letter.is_control()).take(MANAGER_CHARS).collect()
+            let name: String = name.chars().filter(|letter| !letter.is_control()).take(MANAGER_CHARS).collect();
+            match call.user.name.rsplit(':').next() {
+                _ if !name.is_empty() => name,
+                // A part of this process names no program.
+                Some(own) if call.user.is_component() => own.to_owned(),
+                _ => "unknown".to_owned(),
+            }
         };
         Self {
             manager: call.query.text("fieldManager").map_or_else(agent, str::to_owned),

@@ -114,3 +114,28 @@ async fn keys_are_published_for_service_accounts() {
     let other = Raw::of(&server, UserInfo::new("alice", &[]));
     assert_eq!(other.get("/openid/v1/jwks").await.0, 403);
 }
+
+#[tokio::test]
+async fn a_token_secret_gets_a_token_that_lasts_as_long_as_it_does() {
+    let (server, admin) = world().await;
+    let secrets = "/api/v1/namespaces/default/secrets";
+    let secret = |name: &str, account: &str| {
+        json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+            "metadata": {"name": name, "annotations": {"kubernetes.io/service-account.name": account}}})
+    };
+    let (code, made) = admin.post(secrets, secret("t", "robot")).await;
+    assert_eq!(code, 201, "{made}");
+    let decode = |key: &str| {
+        use base64::{Engine as _, prelude::BASE64_STANDARD};
+        String::from_utf8(BASE64_STANDARD.decode(made["data"][key].as_str().unwrap()).unwrap()).unwrap()
+    };
+    assert_eq!(decode("namespace"), "default");
+    assert!(decode("ca.crt").starts_with("-----BEGIN CERTIFICATE-----"));
+    assert!(made["metadata"]["annotations"]["kubernetes.io/service-account.uid"].is_string(), "{made}");
+    let token = decode("token");
+    assert_eq!(who(&server, &token).await.unwrap().name, "system:serviceaccount:default:robot");
+    assert_eq!(admin.delete(&format!("{secrets}/t"), json!({})).await.0, 200);
+    assert!(who(&server, &token).await.is_none(), "its Secret is gone");
+    let (code, made) = admin.post(secrets, secret("u", "nobody")).await;
+    assert_eq!((code, made["data"]["token"].is_null()), (201, true), "{made}");
+}

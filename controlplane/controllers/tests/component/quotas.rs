@@ -1,5 +1,8 @@
 //! Quotas: what is counted, what is given back, and what a full one refuses.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures::future::join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, ResourceQuota, Service};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -69,4 +72,36 @@ async fn kinds_that_nothing_else_watches_are_counted_too() {
     used(&cluster, json!({"configmaps": "1", "services": "2", "services.nodeports": "0", "resourcequotas": "1"})).await;
     cluster.api::<Service>("default").delete("s", &DeleteParams::default()).await.unwrap();
     used(&cluster, ca).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counting_anew_never_lets_more_in() {
+    const ROUNDS: usize = 25;
+    let cluster = Cluster::start().await;
+    // The root CA is one already: two are left.
+    limit(&cluster, json!({"configmaps": "3"})).await;
+    used(&cluster, json!({"configmaps": "1"})).await;
+    let (present, made) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let workers = (0..6).map(|worker| {
+        let (cluster, present, made) = (&cluster, &present, &made);
+        async move {
+            let api = cluster.api::<ConfigMap>("default");
+            let name = format!("c{worker}");
+            let map: ConfigMap = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+            for _ in 0..ROUNDS {
+                if api.create(&PostParams::default(), &map).await.is_ok() {
+                    made.fetch_add(1, Ordering::SeqCst);
+                    // Counted after it is there and before it goes: never more than there are.
+                    let now = present.fetch_add(1, Ordering::SeqCst) + 1;
+                    assert!(now <= 2, "{now} beside the root CA");
+                    tokio::task::yield_now().await;
+                    present.fetch_sub(1, Ordering::SeqCst);
+                    api.delete(&name, &DeleteParams::default()).await.unwrap();
+                }
+            }
+        }
+    });
+    join_all(workers).await;
+    assert!(made.load(Ordering::SeqCst) >= 2);
+    used(&cluster, json!({"configmaps": "1"})).await;
 }
