@@ -22,8 +22,7 @@ use crate::{
     request_info::{RequestInfo, ResourceRequest, Verb},
     review,
     server::ApiServer,
-    unstored,
-    subresource,
+    subresource, unstored,
     user::UserInfo,
 };
 
