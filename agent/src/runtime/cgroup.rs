@@ -100,13 +100,23 @@ impl Hierarchies {
     /// kernel's RCU (5 to 20 ms); those within some 20 ms after it do not. So one that moves nothing is made ahead of
     /// time: this process into the cgroup that it is in already. Says nothing when that fails: it is only slower.
     pub(super) fn hasten_moves(&self) {
-        let Some(point) = self.points().next() else { return };
-        let controllers = self.v1.first().map(|(_, controllers)| controllers.join(",")).unwrap_or_default();
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let path = own.lines().find_map(|line| line.split_once(':')?.1.strip_prefix(&controllers)?.strip_prefix(':'));
-        if let Some(path) = path {
-            let _ = fs::write(point.join(path.trim_matches('/')).join("cgroup.procs"), "0");
+        if let Some(directory) = self.locate(&own) {
+            let _ = fs::write(directory.join("cgroup.procs"), "0");
         }
+    }
+
+    /// Where a process is in one of the hierarchies, from the text of its `/proc/<pid>/cgroup`.
+    fn locate(&self, own: &str) -> Option<PathBuf> {
+        own.lines().find_map(|line| {
+            let mut parts = line.splitn(3, ':').skip(1);
+            let (controllers, path) = (parts.next()?, parts.next()?);
+            let point = match controllers.split(',').next().unwrap_or("") {
+                "" => self.unified.as_deref().filter(|_| self.v1.is_empty()),
+                controller => self.v1_point(controller),
+            };
+            Some(point?.join(path.trim_matches('/')))
+        })
     }
 
     fn limits(&self, resources: &Resources) -> Vec<(&'static str, String)> {
@@ -311,6 +321,24 @@ mod tests {
         assert!(!found.is_v2());
         assert_eq!(found.points().collect::<Vec<_>>(), [Path::new("/sys/fs/cgroup/cpu,cpuacct")]);
         assert_eq!(found.v1_point("cpuacct"), Some(Path::new("/sys/fs/cgroup/cpu,cpuacct")));
+    }
+
+    #[test]
+    fn own_cgroup_is_located() {
+        let mount =
+            "31 30 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n34 30 0:29 / /cg2 rw - cgroup2 cgroup2 rw";
+        let v1 = Hierarchies::parse(mount);
+        let v2 = Hierarchies::parse("34 30 0:29 / /cg2 rw - cgroup2 cgroup2 rw");
+        let table = [
+            (&v1, "9:name=systemd:/\n2:cpuacct:/x\n1:cpu:/a:b\n0::/c", Some("/sys/fs/cgroup/cpu/a:b")),
+            (&v1, "1:cpu:/\n0::/c", Some("/sys/fs/cgroup/cpu")),
+            (&v2, "0::/system.slice/c", Some("/cg2/system.slice/c")),
+            (&v1, "0::/c", None),
+            (&v2, "", None),
+        ];
+        for (hierarchies, own, expected) in table {
+            assert_eq!(hierarchies.locate(own), expected.map(PathBuf::from), "{own:?}");
+        }
     }
 
     #[test]

@@ -110,6 +110,7 @@ async fn make(
     });
     // Before it is made: its end may be told before this function is heard of again.
     inner.insert_container(Arc::clone(&container));
+    sandbox_run::hasten_moves(inner);
     let answer = client.call(Request::Create(request), &[], CREATE_LIMIT + REPLY_SLACK).await;
     match answer.map_err(|error| client.error("create container", &name, error))?.reply {
         Reply::Created { .. } => {

@@ -76,11 +76,7 @@ async fn build(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Runtime
     inner.insert_sandbox(Arc::clone(sandbox));
     fs::create_dir_all(&config.log_directory).map_err(state("make", &config.log_directory))?;
 
-    {
-        let inner = Arc::clone(inner);
-        // Not waited for: by the time the containers' processes are moved, it is done.
-        drop(tokio::task::spawn_blocking(move || inner.hierarchies.hasten_moves()));
-    }
+    hasten_moves(inner);
     let cgroup = {
         let (inner, config) = (Arc::clone(inner), config.clone());
         tokio::task::spawn_blocking(move || inner.hierarchies.create(&config.cgroup_parent, &config.resources))
@@ -111,6 +107,12 @@ async fn build(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Runtime
     })?;
     // The shim may have died since; its end was not news while the sandbox was not ready.
     sandbox.client("run the sandbox").map(drop)
+}
+
+/// Not waited for: by the time a container's processes are moved into its cgroup, it is done.
+pub(super) fn hasten_moves(inner: &Arc<Inner>) {
+    let inner = Arc::clone(inner);
+    drop(tokio::task::spawn_blocking(move || inner.hierarchies.hasten_moves()));
 }
 
 /// Starts the shim and waits until its namespaces are pinned.
