@@ -47,7 +47,7 @@ pub(crate) struct GarbageCollector {
     /// Kinds that informers feed.
     fed: Mutex<HashSet<(String, String)>>,
     /// Told of the namespace of everything that goes.
-    on_removed: OnceLock<Box<dyn Fn(&str) + Send + Sync>>,
+    on_removed: OnceLock<OnRemoved>,
 }
 
 impl GarbageCollector {
@@ -332,6 +332,9 @@ impl GarbageCollector {
         }
     }
 }
+
+/// Told of a namespace.
+type OnRemoved = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The state of an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
