@@ -68,6 +68,15 @@ mod tests {
         assert_eq!(error.message, "error decoding patch: unexpected end of JSON input");
     }
 
+    #[test]
+    fn numbers_do_not_drift_from_read_to_read() {
+        for number in ["41e63", "0.1", "1.7976931348623157e308", "123456789.987654321", "9007199254740993"] {
+            let once = apply(&json!({}), format!(r#"{{"a": {number}}}"#).as_bytes()).expect("a patch");
+            let again: Value = serde_json::from_str(&once.to_string()).expect("its own text");
+            assert_eq!(again, once, "{number}");
+        }
+    }
+
     fn values() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![Just(Value::Null), any::<bool>().prop_map(Value::from), "[a-c]".prop_map(Value::from)];
         leaf.prop_recursive(3, 12, 3, |inner| {
