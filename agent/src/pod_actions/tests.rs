@@ -35,7 +35,8 @@ impl World {
     }
 
     fn container(mut self, sandbox: u32, name: &str, attempt: u32, state: ContainerState) -> Self {
-        let spec = self.pod.container(name).expect("in the spec");
+        let ephemeral = self.pod.ephemeral_containers();
+        let spec = self.pod.all_containers().chain(&ephemeral).find(|one| one.name == name).expect("in the spec");
         self.containers.push(ContainerStatus {
             id: ContainerId(format!("{name}{attempt}")),
             sandbox_id: SandboxId(format!("s{sandbox}")),

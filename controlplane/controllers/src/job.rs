@@ -41,7 +41,7 @@ use plan::{FINALIZER, Observed, Plan};
 const WORKERS: usize = 4;
 const COMPONENT: &str = "job-controller";
 
-/// The controller; all its state is in caches, its queue, its expectations and `released`.
+/// The controller; all its state is in caches, its queue, its expectations, `released` and `written`.
 pub(crate) struct JobController {
     client: Client,
     recorder: EventRecorder,
@@ -51,6 +51,9 @@ pub(crate) struct JobController {
     expectations: Arc<Expectations>,
     /// Uids of pods whose finalizer was taken, until the watch shows it: counting them again would be wrong.
     released: Mutex<HashMap<Key, HashSet<String>>>,
+    /// Revisions of statuses written that the watch has not shown yet: an older Job has not counted the pods that were
+    /// released since, and would get more of them.
+    written: Mutex<HashMap<Key, u64>>,
 }
 
 impl JobController {
@@ -64,6 +67,7 @@ impl JobController {
             queue: context.queue("job"),
             expectations: Arc::default(),
             released: Mutex::default(),
+            written: Mutex::default(),
         });
         let controller = this.clone();
         jobs.on_change(move |change| controller.job_changed(change));
@@ -86,6 +90,7 @@ impl JobController {
         let key = Key::of(change.latest().as_ref());
         if matches!(change, Change::Deleted(_)) {
             self.expectations.forget(&key);
+            self.written.lock().remove(&key);
         }
         self.queue.add(key);
     }
@@ -133,6 +138,10 @@ impl JobController {
             self.expectations.forget(&key);
             return Ok(None);
         };
+        if self.is_behind(&key, &job) {
+            // The change that is on its way adds the key again.
+            return Ok(None);
+        }
         if job.spec.as_ref().and_then(|spec| spec.managed_by.as_deref()).is_some_and(|by| by != MANAGER) {
             return Ok(None);
         }
@@ -152,6 +161,16 @@ impl JobController {
             Some(message) => Err(ReconcileError::NotYet(message)),
             None => Ok(plan.again),
         }
+    }
+
+    /// The watch has yet to show what this controller wrote last.
+    fn is_behind(&self, key: &Key, job: &Job) -> bool {
+        let mut written = self.written.lock();
+        let behind = written.get(key).is_some_and(|written| revision_of(job) < Some(*written));
+        if !behind {
+            written.remove(key);
+        }
+        behind
     }
 
     /// The pods that belong to `job`, after adopting and releasing.
@@ -257,8 +276,11 @@ impl JobController {
         let key = Key::of(job);
         let api: Api<Job> = Api::namespaced(self.client.clone(), &key.namespace);
         let wanted = Job { status: Some(plan.status.clone()), ..job.clone() };
-        ignore_missing(api.replace_status(&key.name, &PostParams::default(), &wanted).await)
+        let stored = ignore_missing(api.replace_status(&key.name, &PostParams::default(), &wanted).await)
             .during("update Job status")?;
+        if let Some(revision) = stored.as_ref().and_then(revision_of) {
+            self.written.lock().insert(key, revision);
+        }
         self.announce(job, &old, &plan.status);
         Ok(())
     }
@@ -346,6 +368,10 @@ fn selects(job: &Job, labels: &std::collections::BTreeMap<String, String>) -> bo
 
 fn name_of(pod: &Pod) -> &str {
     pod.metadata.name.as_deref().unwrap_or_default()
+}
+
+fn revision_of(job: &Job) -> Option<u64> {
+    job.metadata.resource_version.as_ref()?.parse().ok()
 }
 
 /// The Job that controls `pod`.
