@@ -8,9 +8,12 @@ use std::{
     io::{self, Read, Write},
     os::fd::{AsRawFd, OwnedFd},
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 use nix::{
+    errno::Errno,
     fcntl::{FcntlArg, SealFlag, fcntl},
     sys::memfd::{MFdFlags, memfd_create},
 };
@@ -19,6 +22,10 @@ use super::RuntimeError;
 
 /// `linux/memfd.h`; not in nix yet.
 const MFD_EXEC: MFdFlags = MFdFlags::from_bits_retain(0x10);
+
+/// A second at most, while the agent starts.
+const SEAL_ATTEMPTS: u32 = 20;
+const SEAL_PAUSE: Duration = Duration::from_millis(50);
 
 /// Both executables.
 pub(super) struct Binaries {
@@ -58,6 +65,13 @@ fn seal(path: &Path, name: &str) -> io::Result<OwnedFd> {
         }
     }
     let seals = SealFlag::F_SEAL_SEAL | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_WRITE;
+    // The kernel says "busy" while it looks at one of the pages itself (reclaim, migration): that passes.
+    for _ in 1..SEAL_ATTEMPTS {
+        match fcntl(&sealed, FcntlArg::F_ADD_SEALS(seals)) {
+            Err(Errno::EBUSY) => thread::sleep(SEAL_PAUSE),
+            outcome => return outcome.map(|_| sealed.into()).map_err(Into::into),
+        }
+    }
     fcntl(&sealed, FcntlArg::F_ADD_SEALS(seals))?;
     Ok(sealed.into())
 }
