@@ -65,6 +65,8 @@ pub fn apply(ty: Type, live: Option<&Value>, config: &Value, writer: Writer<'_>,
         return Err(Status::bad_request("metadata.managedFields must be nil"));
     }
     let shape = Shape::of_type(ty);
+    typed::check(config, shape, "")
+        .map_err(|why| Status::bad_request(format!("failed to create typed patch object: {why}")))?;
     let mut managers = live.map_or_else(Managers::default, Managers::read);
     let me = Manager::applier(writer);
     let before = managers.set_of(&me);

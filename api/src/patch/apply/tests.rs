@@ -26,6 +26,24 @@ fn containers(list: &Value) -> Value {
 }
 
 #[test]
+fn elements_that_cannot_be_told_apart_are_refused() {
+    let table = [
+        (
+            json!([{"image": "i"}]),
+            r#".spec.template.spec.containers: element 0: associative list with keys has an element that omits key field "name" (and doesn't have default value)"#,
+        ),
+        (
+            json!([{"name": "a"}, {"name": "a"}]),
+            r#".spec.template.spec.containers: duplicate entries for key {"name":"a"}"#,
+        ),
+    ];
+    for (list, why) in table {
+        let refused = apply(deployment(), None, &object(&containers(&list)), by("m", "T1"), true).unwrap_err();
+        assert_eq!(refused.message, format!("failed to create typed patch object: {why}"));
+    }
+}
+
+#[test]
 fn a_created_object_belongs_to_its_applier() {
     let created =
         applied(None, &containers(&json!([{"name": "a", "image": "i", "ports": [{"containerPort": 80}]}])), "m");

@@ -67,6 +67,14 @@ impl Shape {
         }
         format!("k:{}", Value::Object(keys))
     }
+
+    /// A key that an element has neither of itself nor by default.
+    fn missing_key(self, item: &Value) -> Option<String> {
+        let Self::Keyed(field, ty) = self else { return None };
+        let has_default = |key: &str| ty.field(key).is_some_and(|field| field.default.is_some());
+        let missing = |key: &&str| item.get(*key).is_none_or(Value::is_null) && !has_default(key);
+        field.list_map_keys().find(missing).map(str::to_owned)
+    }
 }
 
 /// The members or elements of a value, by path element. Elements are indexed once: a list may have 100,000 of them.
@@ -123,6 +131,36 @@ pub(super) fn to_set(value: &Value, shape: Shape) -> Set {
         _ => set.own = true,
     }
     set
+}
+
+/// Whether every element of every list can be told from the others; what is wrong where, in upstream's words.
+pub(super) fn check(value: &Value, shape: Shape, path: &str) -> Result<(), String> {
+    match (shape.for_value(value), value) {
+        (shape @ (Shape::Struct(_) | Shape::Map(_)), Value::Object(map)) => map.iter().try_for_each(|(name, value)| {
+            let child = shape.child(&format!("f:{name}"));
+            // Most of an object are leaves: no path is made for those.
+            if matches!(child, Shape::Leaf) { Ok(()) } else { check(value, child, &format!("{path}.{name}")) }
+        }),
+        (shape @ (Shape::Set | Shape::Keyed(..)), Value::Array(items)) => {
+            let mut seen = HashSet::new();
+            items.iter().enumerate().try_for_each(|(at, item)| {
+                if let Some(key) = shape.missing_key(item) {
+                    return Err(format!(
+                        "{path}: element {at}: associative list with keys has an element that omits key field {key:?} \
+                         (and doesn't have default value)"
+                    ));
+                }
+                let key = shape.element_key(item);
+                if seen.contains(&key) {
+                    return Err(format!("{path}: duplicate entries for key {}", key.split_at(2).1));
+                }
+                check(item, shape.child(&key), &format!("{path}[{}]", key.split_at(2).1))?;
+                seen.insert(key);
+                Ok(())
+            })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Merges `config` into `live`.
