@@ -1,6 +1,6 @@
 //! Clusters of the real binaries.
 
-use std::{path::PathBuf, process::Command, time::Duration};
+use std::{process::Command, time::Duration};
 
 use nix::unistd::Pid;
 
@@ -240,7 +240,7 @@ impl Drop for Cluster {
 }
 
 fn dirs(site: &Site, host: &str) -> Vec<String> {
-    let path = |name: String| -> String { PathBuf::from(site.subdir(&name)).to_string_lossy().into_owned() };
+    let path = |name: String| -> String { site.subdir(&name).to_string_lossy().into_owned() };
     vec!["--data-dir".to_owned(), path(format!("{host}-data")), "--run-dir".to_owned(), path(format!("{host}-run"))]
 }
 

@@ -32,7 +32,10 @@ const REMEMBERED: usize = 4096;
 
 /// Tokens accepted lately, by their hash.
 #[derive(Default)]
-pub(crate) struct TokenCache(Mutex<HashMap<[u8; 32], (Instant, Arc<Accepted>)>>);
+pub(crate) struct TokenCache(Mutex<Remembered>);
+
+/// By the token's hash: until when, and whose it is.
+type Remembered = HashMap<[u8; 32], (Instant, Arc<Accepted>)>;
 
 /// A token that was accepted.
 pub(crate) struct Accepted {
