@@ -185,7 +185,8 @@ mod tests {
 
     #[test]
     fn unusable_values_are_named_by_their_flag() {
-        let cases: [(&str, fn(&mut AgentConfig)); 6] = [
+        type Change = fn(&mut AgentConfig);
+        let cases: [(&str, Change); 6] = [
             ("--node-name", |c| c.node_name = "N_1".to_owned()),
             ("--node-ip", |c| c.node_ip = IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
             ("--data-dir", |c| c.data_dir = PathBuf::from("data")),

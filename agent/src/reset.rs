@@ -67,9 +67,12 @@ async fn remove_pods(config: &AgentConfig) -> Result<(), Box<dyn std::error::Err
     Ok(())
 }
 
+/// What goes, and how.
+type Step<'a> = (&'static str, Box<dyn FnOnce() -> Result<(), String> + 'a>);
+
 fn remove_rest(config: &AgentConfig) -> Vec<String> {
     let cgroup = config.cgroup_root.trim_end_matches('/');
-    let steps: [(&str, Box<dyn FnOnce() -> Result<(), String> + '_>); 6] = [
+    let steps: [Step<'_>; 6] = [
         ("mounts", Box::new(|| unmount_below(&[&config.run_dir, &config.agent_dir().join("pods")]))),
         ("rules", Box::new(|| remove_rules().map_err(|error| error.to_string()))),
         ("routes", Box::new(remove_routes)),

@@ -43,6 +43,7 @@ const RETRY_MAX: Duration = Duration::from_secs(30);
 /// Commands wait only while the task handles another one; two a pod suffice.
 const QUEUE: usize = 256;
 
+#[allow(clippy::large_enum_variant, reason = "nearly all are the large one")]
 enum Command {
     Set { pod: PodRef, known: Arc<Pod>, status: PodStatus },
     Finish { pod: PodRef, done: oneshot::Sender<()> },

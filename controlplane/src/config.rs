@@ -144,7 +144,8 @@ mod tests {
 
     #[test]
     fn bad_ranges_name_flag_value_and_expectation() {
-        let cases: [(fn(&mut ServerConfig), &str); 4] = [
+        type Change = fn(&mut ServerConfig);
+        let cases: [(Change, &str); 4] = [
             (|c| c.service_cidr = "10.0.0.0/30".parse().unwrap(), "--service-cidr 10.0.0.0/30 cannot be used"),
             (|c| c.cluster_cidr = "10.0.0.0/29".parse().unwrap(), "--cluster-cidr 10.0.0.0/29 cannot be used"),
             (|c| c.cluster_cidr = "10.96.128.0/17".parse().unwrap(), "overlap"),

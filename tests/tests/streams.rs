@@ -99,7 +99,7 @@ fn exec_keeps_streams_apart_and_tells_the_exit_code(kubectl: &Kubectl) {
 }
 
 fn exec_takes_binary_input(cluster: &Cluster, kubectl: &Kubectl) {
-    let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()[1]).collect();
     let path = cluster.site.dir().join("input");
     std::fs::write(&path, &bytes).expect("write");
     let output = feed(kubectl.command(&["exec", "-i", "box", "--", "md5sum"]), &bytes);

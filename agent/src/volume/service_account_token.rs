@@ -27,10 +27,13 @@ struct Token {
     renew_at: SystemTime,
 }
 
+/// By audience and life.
+type OfPod = HashMap<(String, i64), Token>;
+
 /// Tokens in use, by pod and by audience and life.
 #[derive(Default)]
 pub(super) struct Tokens {
-    tokens: Mutex<HashMap<PodUid, HashMap<(String, i64), Token>>>,
+    tokens: Mutex<HashMap<PodUid, OfPod>>,
 }
 
 impl Tokens {

@@ -28,7 +28,7 @@ async fn new_agent_finds_everything_unchanged() {
         node.start().await;
         assert_eq!((node.status(&id).await, node.runtime().list_pod_sandboxes().await.unwrap()), before);
         // What the network keeps; everything else of it is released.
-        assert_eq!(node.runtime().known_sandboxes(), [sandbox.clone()]);
+        assert_eq!(node.runtime().known_sandboxes(), std::slice::from_ref(&sandbox));
         let of_pod = node.runtime().pod_state(&before.0.pod.uid).await.unwrap();
         assert_eq!(of_pod, (before.1.clone(), vec![before.0.clone()]));
         assert_eq!(node.runtime().pod_state(&PodUid("other".into())).await.unwrap(), (vec![], vec![]));

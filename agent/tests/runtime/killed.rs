@@ -30,6 +30,8 @@ fn helpers(shims: &BTreeSet<i32>) -> Vec<i32> {
     found
 }
 
+/// Whether any of them got it; all are sent it.
+#[allow(clippy::unnecessary_fold, reason = "any() would stop at the first")]
 fn signal(pids: impl IntoIterator<Item = i32>) -> bool {
     pids.into_iter().fold(false, |any, pid| kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok() || any)
 }

@@ -39,7 +39,7 @@ struct Server {
     address: String,
     answers: Arc<Mutex<HashMap<String, Answer>>>,
     /// Path with query and `Authorization` of every request.
-    asked: Arc<Mutex<Vec<(String, Option<String>)>>>,
+    asked: Asked,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -77,11 +77,10 @@ impl Server {
     }
 }
 
-async fn serve(
-    mut stream: TcpStream,
-    answers: Arc<Mutex<HashMap<String, Answer>>>,
-    log: Arc<Mutex<Vec<(String, Option<String>)>>>,
-) -> Option<()> {
+/// Paths with their `Authorization`.
+type Asked = Arc<Mutex<Vec<(String, Option<String>)>>>;
+
+async fn serve(mut stream: TcpStream, answers: Arc<Mutex<HashMap<String, Answer>>>, log: Asked) -> Option<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.ok()?);
@@ -108,8 +107,11 @@ async fn serve(
     }
     stream.write_all(format!("{text}\r\n").as_bytes()).await.ok()?;
     stream.write_all(&answer.body[..answer.body.len() - answer.cut]).await.ok()?;
-    while answer.endless {
-        stream.write_all(&[b' '; 65536]).await.ok()?;
+    if answer.endless {
+        // Until the other side has had enough.
+        loop {
+            stream.write_all(&[b' '; 65536]).await.ok()?;
+        }
     }
     Some(())
 }

@@ -27,9 +27,9 @@ impl Client {
 
     fn block(&mut self, pairs: &[(&str, &str)]) -> Vec<u8> {
         let mut plain = BytesMut::new();
-        plain.put_u32(pairs.len() as u32);
+        plain.put_u32(u32::try_from(pairs.len()).unwrap());
         for text in pairs.iter().flat_map(|(name, value)| [name, value]) {
-            plain.put_u32(text.len() as u32);
+            plain.put_u32(u32::try_from(text.len()).unwrap());
             plain.extend_from_slice(text.as_bytes());
         }
         self.compress(&plain)
@@ -48,8 +48,8 @@ impl Client {
 }
 
 fn control(kind: u16, flags: u8, body: &[u8]) -> Vec<u8> {
-    let mut frame = vec![0x80, 3, 0, kind as u8, flags];
-    frame.extend_from_slice(&(body.len() as u32).to_be_bytes()[1..]);
+    let mut frame = vec![0x80, 3, 0, u8::try_from(kind).unwrap(), flags];
+    frame.extend_from_slice(&u32::try_from(body.len()).unwrap().to_be_bytes()[1..]);
     frame.extend_from_slice(body);
     frame
 }
