@@ -86,7 +86,8 @@ pub(crate) fn generate(input: &StatusInput<'_>) -> PodStatus {
         observed_generation: pod.metadata.generation,
         init_container_statuses: (!init_container_statuses.is_empty()).then_some(init_container_statuses),
         container_statuses: Some(container_statuses),
-        ephemeral_container_statuses: (!ephemeral_container_statuses.is_empty()).then_some(ephemeral_container_statuses),
+        ephemeral_container_statuses: (!ephemeral_container_statuses.is_empty())
+            .then_some(ephemeral_container_statuses),
         nominated_node_name: previous.nominated_node_name.clone(),
         resource_claim_statuses: previous.resource_claim_statuses.clone(),
         ..PodStatus::default()

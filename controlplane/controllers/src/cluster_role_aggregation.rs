@@ -30,8 +30,11 @@ pub(crate) struct ClusterRoleAggregation {
 impl ClusterRoleAggregation {
     /// Registers with an informer of ClusterRoles.
     pub(crate) fn new(context: &Context, roles: &mut Informer<ClusterRole>) -> Arc<Self> {
-        let this =
-            Arc::new(Self { client: context.client.clone(), roles: roles.cache(), queue: context.queue("ClusterRoleAggregator") });
+        let this = Arc::new(Self {
+            client: context.client.clone(),
+            roles: roles.cache(),
+            queue: context.queue("ClusterRoleAggregator"),
+        });
         let (queue, cache) = (this.queue.clone(), this.roles.clone());
         // Any role may be a source of any aggregated one.
         roles.on_change(move |change| {
