@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 
-use crate::context::is_conflict;
+use crate::context::{is_conflict, is_not_found};
 use crate::work_queue::WorkQueue;
 
 /// Longest time one reconcile may take.
@@ -62,6 +62,15 @@ pub(crate) fn or_event<T>(result: Result<T, ReconcileError>) -> Result<Option<T>
         Ok(value) => Ok(Some(value)),
         Err(failure) if failure.is_conflict() => Ok(None),
         Err(failure) => Err(failure),
+    }
+}
+
+/// Turns "not found" into `None`: an object that is gone needs no change.
+pub(crate) fn ignore_missing<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if is_not_found(&error) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -10,19 +10,18 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::core::SelectorExt;
 use kube::{Api, Client};
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::{Cache, Change, Key};
+use crate::claim::claim_all;
 use crate::context::{Context, is_already_exists, is_namespace_terminating, is_not_found, message_of};
 use crate::controller::{self, CallContext, Outcome, ReconcileError, or_event};
 use crate::event_recorder::{EventRecorder, EventType};
 use crate::informer::Informer;
-use crate::owner::{
-    adopt_patch, claim, controller_of, controller_reference, is_controlled_by, release_patch, selector_of,
-};
+use crate::owner::{controller_of, is_controlled_by, selector_of};
 use crate::work_queue::WorkQueue;
 
 mod hash;
@@ -236,36 +235,7 @@ impl DeploymentController {
         let candidates = self.replica_sets.in_namespace(namespace_of(deployment), |rs| {
             controller_of(&rs.metadata).is_none_or(|owner| owner.uid == uid)
         });
-        let claimed = claim(&deployment.metadata, &selector, candidates);
-        if !claimed.adopt.is_empty() && !self.still_exists(deployment).await? {
-            return Err(ReconcileError::NotYet("the cached Deployment is gone, nothing is adopted".into()));
-        }
-        let api: Api<ReplicaSet> = Api::namespaced(self.client.clone(), namespace_of(deployment));
-        let mut mine = claimed.owned;
-        let reference = controller_reference(deployment);
-        for rs in claimed.adopt {
-            let patch = Patch::Merge(adopt_patch(&rs.metadata, &reference));
-            let name = rs.metadata.name.as_deref().unwrap_or_default();
-            mine.push(Arc::new(api.patch(name, &PatchParams::default(), &patch).await.during("adopt ReplicaSet")?));
-        }
-        for rs in claimed.release {
-            let patch = Patch::Merge(release_patch(&rs.metadata, uid));
-            let name = rs.metadata.name.as_deref().unwrap_or_default();
-            match api.patch(name, &PatchParams::default(), &patch).await {
-                Err(error) if !is_not_found(&error) => return Err(error).during("release ReplicaSet"),
-                _ => {}
-            }
-        }
-        Ok(Some(mine))
-    }
-
-    /// Asks the server itself: a cached owner may be gone, and its namesake must not adopt in its name.
-    async fn still_exists(&self, deployment: &Deployment) -> Result<bool, ReconcileError> {
-        let api: Api<Deployment> = Api::namespaced(self.client.clone(), namespace_of(deployment));
-        let live = api.get_metadata_opt(name_of(deployment)).await.during("get Deployment")?;
-        Ok(live.is_some_and(|live| {
-            live.metadata.uid == deployment.metadata.uid && live.metadata.deletion_timestamp.is_none()
-        }))
+        claim_all(&self.client, deployment, &selector, candidates, None).await.map(Some)
     }
 
     fn pods_of(&self, key: &Key, replica_sets: &[Arc<ReplicaSet>]) -> Vec<Arc<Pod>> {

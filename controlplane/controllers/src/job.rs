@@ -5,6 +5,7 @@
 //!
 //! Source: `pkg/controller/job/job_controller.go`, `pkg/controller/ttlafterfinished` at v1.37.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -20,12 +21,13 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::{Cache, Change, Key};
-use crate::context::{Context, is_namespace_terminating, is_not_found, message_of};
-use crate::controller::{self, CallContext, Outcome, ReconcileError, or_event};
+use crate::claim::claim_all;
+use crate::context::{Context, message_of};
+use crate::controller::{self, CallContext, Outcome, ReconcileError, ignore_missing, or_event};
 use crate::event_recorder::{EventRecorder, EventType};
-use crate::expectations::Expectations;
 use crate::informer::Informer;
-use crate::owner::{adopt_patch, claim, controller_of, controller_reference, release_patch, selector_of};
+use crate::owner::{controller_of, selector_of};
+use crate::pod_control::PodControl;
 use crate::pod_state;
 use crate::work_queue::WorkQueue;
 
@@ -41,14 +43,14 @@ use plan::{FINALIZER, Observed, Plan};
 const WORKERS: usize = 4;
 const COMPONENT: &str = "job-controller";
 
-/// The controller; all its state is in caches, its queue, its expectations, `released` and `written`.
+/// The controller; all its state is in caches, its queue, its control, `released` and `written`.
 pub(crate) struct JobController {
     client: Client,
     recorder: EventRecorder,
     jobs: Arc<Cache<Job>>,
     pods: Arc<Cache<Pod>>,
     queue: Arc<WorkQueue<Key>>,
-    expectations: Arc<Expectations>,
+    control: PodControl,
     /// Uids of pods whose finalizer was taken, until the watch shows it: counting them again would be wrong.
     released: Mutex<HashMap<Key, HashSet<String>>>,
     /// Revisions of statuses written that the watch has not shown yet: an older Job has not counted the pods that were
@@ -65,7 +67,7 @@ impl JobController {
             jobs: jobs.cache(),
             pods: pods.cache(),
             queue: context.queue("job"),
-            expectations: Arc::default(),
+            control: PodControl::new(context, COMPONENT),
             released: Mutex::default(),
             written: Mutex::default(),
         });
@@ -89,7 +91,7 @@ impl JobController {
     fn job_changed(&self, change: &Change<'_, Job>) {
         let key = Key::of(change.latest().as_ref());
         if matches!(change, Change::Deleted(_)) {
-            self.expectations.forget(&key);
+            self.control.expectations.forget(&key);
             self.written.lock().remove(&key);
         }
         self.queue.add(key);
@@ -103,10 +105,10 @@ impl JobController {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let gone = matches!(change, Change::Deleted(_));
         if matches!(change, Change::Added(_)) {
-            self.expectations.creation_observed(&owner);
+            self.control.expectations.creation_observed(&owner);
         }
         if gone || pod_state::is_terminating(pod) {
-            self.expectations.deletion_observed(&owner, uid);
+            self.control.expectations.deletion_observed(&owner, uid);
         }
         if gone || !plan::has_finalizer(pod) {
             let mut released = self.released.lock();
@@ -135,7 +137,7 @@ impl JobController {
         let job = self.jobs.get(&key);
         self.let_orphans_go(&key, job.as_deref()).await?;
         let Some(job) = job else {
-            self.expectations.forget(&key);
+            self.control.expectations.forget(&key);
             return Ok(None);
         };
         if self.is_behind(&key, &job) {
@@ -149,7 +151,7 @@ impl JobController {
             return self.expire(&job).await;
         }
         // Asked before the pods are read: what is seen later than this is in the list or comes with a new event.
-        let settled = self.expectations.satisfied(&key);
+        let settled = self.control.expectations.satisfied(&key);
         let released = self.released.lock().get(&key).cloned().unwrap_or_default();
         let pods = self.claim_pods(&job).await?;
         let seen = Observed { pods: &pods, released: &released, settled, now: Timestamp::now() };
@@ -182,26 +184,7 @@ impl JobController {
         let namespace = job.metadata.namespace.as_deref().unwrap_or_default();
         let candidates =
             self.pods.in_namespace(namespace, |pod| controller_of(&pod.metadata).is_none_or(|owner| owner.uid == uid));
-        let claimed = claim(&job.metadata, &selector, candidates);
-        let mut mine = claimed.owned;
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let reference = controller_reference(job);
-        for pod in claimed.adopt {
-            let mut patch = adopt_patch(&pod.metadata, &reference);
-            let mut finalizers = pod.metadata.finalizers.clone().unwrap_or_default();
-            finalizers.push(FINALIZER.to_owned());
-            finalizers.dedup();
-            patch["metadata"]["finalizers"] = json!(finalizers);
-            let adopted = api.patch(name_of(&pod), &PatchParams::default(), &Patch::Merge(patch)).await;
-            if let Some(pod) = ignore_missing(adopted).during("adopt pod")? {
-                mine.push(Arc::new(pod));
-            }
-        }
-        for pod in claimed.release {
-            let patch = Patch::Merge(release_patch(&pod.metadata, uid));
-            ignore_missing(api.patch(name_of(&pod), &PatchParams::default(), &patch).await).during("release pod")?;
-        }
-        Ok(mine)
+        claim_all(&self.client, job, &selector, candidates, Some(FINALIZER)).await
     }
 
     /// Creates and deletes; what failed, in words. `plan.status.active` tells the outcome.
@@ -210,61 +193,16 @@ impl JobController {
             return None;
         }
         let going = plan.delete.iter().map(|pod| pod.metadata.uid.clone().unwrap_or_default()).collect();
-        self.expectations.expect(key, plan.create.len(), going);
-        let deleted = join_all(plan.delete.iter().map(|pod| self.delete_pod(key, job, pod))).await;
-        // One first: a create that always fails fails once.
-        let mut created = Vec::new();
-        let (mut rest, mut batch) = (plan.create.as_slice(), 1);
-        while !rest.is_empty() && created.iter().all(Result::is_ok) {
-            let (now, later) = rest.split_at(batch.min(rest.len()));
-            created.extend(join_all(now.iter().map(|index| self.create_pod(key, job, *index))).await);
-            (rest, batch) = (later, batch * 2);
-        }
-        for _ in rest {
-            self.expectations.creation_observed(key);
-        }
-        let done = |results: &[Result<(), String>]| results.iter().filter(|result| result.is_ok()).count();
+        self.control.expectations.expect(key, plan.create.len(), going);
+        let deleted = self.control.delete_all(key, job, &plan.delete).await;
+        let pod = |number: usize| Cow::Owned(template::pod(job, plan.create[number]));
+        let created = self.control.create_all(key, job, plan.create.len(), pod).await;
         let before = usize::try_from(plan.status.active.unwrap_or(0)).unwrap_or(0);
-        let active = (before + done(&created)).saturating_sub(done(&deleted));
+        let active = (before + created.done).saturating_sub(deleted.done);
         plan.status.active = (active > 0).then(|| i32::try_from(active).unwrap_or(i32::MAX));
-        let going = i32::try_from(done(&deleted)).unwrap_or(i32::MAX);
+        let going = i32::try_from(deleted.done).unwrap_or(i32::MAX);
         plan.status.terminating = Some(plan.status.terminating.unwrap_or(0).saturating_add(going));
-        created.into_iter().chain(deleted).find_map(Result::err)
-    }
-
-    async fn create_pod(&self, key: &Key, job: &Job, index: Option<u32>) -> Result<(), String> {
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
-        match api.create(&PostParams::default(), &template::pod(job, index)).await {
-            Ok(created) => {
-                let message = format!("Created pod: {}", name_of(&created));
-                self.recorder.record(COMPONENT, job, EventType::Normal, "SuccessfulCreate", message);
-                Ok(())
-            }
-            Err(error) => {
-                self.expectations.creation_observed(key);
-                if !is_namespace_terminating(&error) {
-                    let message = format!("Error creating: {}", message_of(&error));
-                    self.recorder.record(COMPONENT, job, EventType::Warning, "FailedCreate", message);
-                }
-                Err(message_of(&error))
-            }
-        }
-    }
-
-    async fn delete_pod(&self, key: &Key, job: &Job, pod: &Pod) -> Result<(), String> {
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
-        let same = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
-        match api.delete(name_of(pod), &DeleteParams::background().preconditions(same)).await {
-            Ok(_) => {
-                let message = format!("Deleted pod: {}", name_of(pod));
-                self.recorder.record(COMPONENT, job, EventType::Normal, "SuccessfulDelete", message);
-                Ok(())
-            }
-            Err(error) => {
-                self.expectations.deletion_observed(key, pod.metadata.uid.as_deref().unwrap_or_default());
-                if is_not_found(&error) { Ok(()) } else { Err(message_of(&error)) }
-            }
-        }
+        created.failed.or(deleted.failed).map(|error| message_of(&error))
     }
 
     /// Writes the status and then tells what is new in it. A stale Job gives a conflict: nothing is counted twice.
@@ -379,13 +317,4 @@ fn owner_key(pod: &Pod) -> Option<Key> {
     let owner = controller_of(&pod.metadata)?;
     (owner.kind == "Job" && owner.api_version.starts_with("batch/"))
         .then(|| Key::new(pod.metadata.namespace.clone().unwrap_or_default(), owner.name.clone()))
-}
-
-/// An object that is gone needs no change.
-fn ignore_missing<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if is_not_found(&error) => Ok(None),
-        Err(error) => Err(error),
-    }
 }

@@ -12,7 +12,8 @@
 //! | `informer`, `cache` | one watch a kind, its objects shared by all controllers |
 //! | `work_queue`, `controller` | one reconcile a key at a time; failures come back later and block nobody |
 //! | `event_recorder` | Events, aggregated and bounded |
-//! | `owner`, `expectations`, `pod_state` | controller references; writes not seen yet; questions about a Pod |
+//! | `owner`, `claim` | controller references; adopting and releasing by them |
+//! | `pod_control`, `expectations`, `pod_state` | creates and deletes; writes not seen yet; questions about a Pod |
 //! | `deployment`, `replicaset` | from a Deployment to Pods |
 //! | `job` | from a Job to Pods that end |
 //! | `endpointslice`, `endpoints`, `service_endpoints` | from a Service to the addresses behind it |
@@ -33,6 +34,7 @@
 
 mod cache;
 mod certificate_signing;
+mod claim;
 mod clients;
 mod cluster_role_aggregation;
 mod config;
@@ -53,6 +55,7 @@ mod namespace_content;
 mod node_ipam;
 mod node_lifecycle;
 mod owner;
+mod pod_control;
 mod pod_gc;
 mod pod_state;
 mod replicaset;

@@ -67,12 +67,19 @@ pub(crate) fn claim<K: Resource>(owner: &ObjectMeta, selector: &Selector, candid
     claimed
 }
 
-/// The merge patch that makes `reference` the controller of an object. The uid guards against a namesake.
-pub(crate) fn adopt_patch(object: &ObjectMeta, reference: &OwnerReference) -> Value {
+/// The merge patch that makes `reference` the controller of an object, with `finalizer` on it if there is one. The uid
+/// guards against a namesake.
+pub(crate) fn adopt_patch(object: &ObjectMeta, reference: &OwnerReference, finalizer: Option<&str>) -> Value {
     let mut owners: Vec<OwnerReference> = object.owner_references.clone().unwrap_or_default();
     owners.retain(|owner| owner.uid != reference.uid);
     owners.push(reference.clone());
-    json!({"metadata": {"uid": object.uid, "resourceVersion": object.resource_version, "ownerReferences": owners}})
+    let mut metadata =
+        json!({"uid": object.uid, "resourceVersion": object.resource_version, "ownerReferences": owners});
+    if let Some(finalizer) = finalizer {
+        let others = object.finalizers.iter().flatten().map(String::as_str).filter(|other| *other != finalizer);
+        metadata["finalizers"] = others.chain([finalizer]).collect();
+    }
+    json!({"metadata": metadata})
 }
 
 /// The merge patch that removes the owner with `owner_uid` from an object.

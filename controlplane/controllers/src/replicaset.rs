@@ -5,25 +5,25 @@
 //!
 //! Source: `pkg/controller/replicaset/replica_set.go` at v1.37.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use futures::future::join_all;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetStatus};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::PostParams;
 use kube::core::SelectorExt;
 use kube::{Api, Client};
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::{Cache, Change, Key};
-use crate::context::{Context, is_namespace_terminating, is_not_found, message_of};
-use crate::controller::{self, CallContext, Outcome, ReconcileError, or_event};
-use crate::event_recorder::{EventRecorder, EventType};
-use crate::expectations::Expectations;
+use crate::claim::claim_all;
+use crate::context::{Context, is_namespace_terminating, message_of};
+use crate::controller::{self, CallContext, Outcome, ReconcileError, ignore_missing, or_event};
 use crate::informer::Informer;
-use crate::owner::{adopt_patch, claim, controller_of, controller_reference, release_patch, selector_of};
+use crate::owner::{controller_of, selector_of};
+use crate::pod_control::PodControl;
 use crate::pod_state;
 use crate::work_queue::WorkQueue;
 
@@ -40,11 +40,10 @@ const COMPONENT: &str = "replicaset-controller";
 /// The controller; all its state is in caches, its queue and its expectations.
 pub(crate) struct ReplicaSetController {
     client: Client,
-    recorder: EventRecorder,
     replica_sets: Arc<Cache<ReplicaSet>>,
     pods: Arc<Cache<Pod>>,
     queue: Arc<WorkQueue<Key>>,
-    expectations: Arc<Expectations>,
+    control: PodControl,
 }
 
 impl ReplicaSetController {
@@ -56,11 +55,10 @@ impl ReplicaSetController {
     ) -> Arc<Self> {
         let this = Arc::new(Self {
             client: context.client.clone(),
-            recorder: context.recorder.clone(),
             replica_sets: replica_sets.cache(),
             pods: pods.cache(),
             queue: context.queue("replicaset"),
-            expectations: Arc::default(),
+            control: PodControl::new(context, COMPONENT),
         });
         let controller = this.clone();
         replica_sets.on_change(move |change| controller.replica_set_changed(change));
@@ -82,7 +80,7 @@ impl ReplicaSetController {
     fn replica_set_changed(&self, change: &Change<'_, ReplicaSet>) {
         let key = Key::of(change.latest().as_ref());
         if matches!(change, Change::Deleted(_)) {
-            self.expectations.forget(&key);
+            self.control.expectations.forget(&key);
         }
         self.queue.add(key);
     }
@@ -92,7 +90,7 @@ impl ReplicaSetController {
             Change::Added(pod) if pod_state::is_terminating(pod) => self.deletion_seen(pod),
             Change::Added(pod) => match owner_key(pod) {
                 Some(owner) => {
-                    self.expectations.creation_observed(&owner);
+                    self.control.expectations.creation_observed(&owner);
                     self.queue.add(owner);
                 }
                 None => self.wake_possible_owners(pod),
@@ -120,7 +118,7 @@ impl ReplicaSetController {
 
     fn deletion_seen(&self, pod: &Pod) {
         if let Some(owner) = owner_key(pod) {
-            self.expectations.deletion_observed(&owner, pod.metadata.uid.as_deref().unwrap_or_default());
+            self.control.expectations.deletion_observed(&owner, pod.metadata.uid.as_deref().unwrap_or_default());
             self.queue.add(owner);
         }
     }
@@ -142,11 +140,11 @@ impl ReplicaSetController {
 
     async fn reconcile(&self, key: Key) -> Outcome {
         let Some(rs) = self.replica_sets.get(&key) else {
-            self.expectations.forget(&key);
+            self.control.expectations.forget(&key);
             return Ok(None);
         };
         // Asked before the pods are read: what is seen later than this is in the list or comes with a new event.
-        let settled = self.expectations.satisfied(&key);
+        let settled = self.control.expectations.satisfied(&key);
         let pods = self.claim_pods(&rs).await?;
         let (active, others): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| pod_state::is_active(pod));
         let terminating =
@@ -172,39 +170,7 @@ impl ReplicaSetController {
         let candidates = self.pods.in_namespace(namespace, |pod| {
             controller_of(&pod.metadata).map_or(!pod_state::is_finished(pod), |owner| owner.uid == uid)
         });
-        let claimed = claim(&rs.metadata, &selector, candidates);
-        let mut mine = claimed.owned;
-        if claimed.adopt.is_empty() && claimed.release.is_empty() {
-            return Ok(mine);
-        }
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        if !claimed.adopt.is_empty() && !self.still_exists(rs).await? {
-            return Err(ReconcileError::NotYet("the cached ReplicaSet is gone, nothing is adopted".into()));
-        }
-        let reference = controller_reference(rs);
-        for pod in claimed.adopt {
-            let patch = Patch::Merge(adopt_patch(&pod.metadata, &reference));
-            if ignore_missing(api.patch(name_of(&pod), &PatchParams::default(), &patch).await)
-                .during("adopt pod")?
-                .is_some()
-            {
-                mine.push(pod);
-            }
-        }
-        for pod in claimed.release {
-            let patch = Patch::Merge(release_patch(&pod.metadata, uid));
-            ignore_missing(api.patch(name_of(&pod), &PatchParams::default(), &patch).await).during("release pod")?;
-        }
-        Ok(mine)
-    }
-
-    /// Asks the server itself: a cached owner may be gone, and its namesake must not adopt in its name.
-    async fn still_exists(&self, rs: &ReplicaSet) -> Result<bool, ReconcileError> {
-        let api: Api<ReplicaSet> =
-            Api::namespaced(self.client.clone(), rs.metadata.namespace.as_deref().unwrap_or_default());
-        let live =
-            api.get_metadata_opt(rs.metadata.name.as_deref().unwrap_or_default()).await.during("get ReplicaSet")?;
-        Ok(live.is_some_and(|live| live.metadata.uid == rs.metadata.uid && live.metadata.deletion_timestamp.is_none()))
+        claim_all(&self.client, rs, &selector, candidates, None).await
     }
 
     async fn manage(&self, key: &Key, rs: &ReplicaSet, active: &[Arc<Pod>]) -> Result<(), ManageFailure> {
@@ -214,28 +180,15 @@ impl ReplicaSetController {
         match plan::plan_scale(replicas, active, &related, Timestamp::now()) {
             ScalePlan::Nothing => Ok(()),
             ScalePlan::Create(missing) => self.create_pods(key, rs, missing).await,
-            ScalePlan::Delete(surplus) => self.delete_pods(key, rs, surplus).await,
+            ScalePlan::Delete(surplus) => self.delete_pods(key, rs, &surplus).await,
         }
     }
 
     async fn create_pods(&self, key: &Key, rs: &ReplicaSet, missing: usize) -> Result<(), ManageFailure> {
         let template = rs.spec.template.clone().unwrap_or_default();
         let pod = plan::pod_from_template(rs, &template);
-        self.expectations.expect(key, missing, Default::default());
-        let mut failed = None;
-        let mut sent = 0;
-        for batch in plan::slow_start_batches(missing) {
-            let results = join_all((0..batch).map(|_| self.create_pod(key, rs, &pod))).await;
-            sent += batch;
-            failed = results.into_iter().find_map(Result::err);
-            if failed.is_some() {
-                break;
-            }
-        }
-        for _ in sent..missing {
-            self.expectations.creation_observed(key);
-        }
-        match failed {
+        self.control.expectations.expect(key, missing, Default::default());
+        match self.control.create_all(key, rs, missing, |_| Cow::Borrowed(&pod)).await.failed {
             Some(error) if !is_namespace_terminating(&error) => {
                 Err(ManageFailure { reason: "FailedCreate", message: message_of(&error) })
             }
@@ -243,53 +196,12 @@ impl ReplicaSetController {
         }
     }
 
-    async fn create_pod(&self, key: &Key, rs: &ReplicaSet, pod: &Pod) -> Result<(), kube::Error> {
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
-        match api.create(&PostParams::default(), pod).await {
-            Ok(created) => {
-                let message = format!("Created pod: {}", name_of(&created));
-                self.recorder.record(COMPONENT, rs, EventType::Normal, "SuccessfulCreate", message);
-                Ok(())
-            }
-            Err(error) => {
-                self.expectations.creation_observed(key);
-                if !is_namespace_terminating(&error) {
-                    let message = format!("Error creating: {}", message_of(&error));
-                    self.recorder.record(COMPONENT, rs, EventType::Warning, "FailedCreate", message);
-                }
-                Err(error)
-            }
-        }
-    }
-
-    async fn delete_pods(&self, key: &Key, rs: &ReplicaSet, surplus: Vec<Arc<Pod>>) -> Result<(), ManageFailure> {
+    async fn delete_pods(&self, key: &Key, rs: &ReplicaSet, surplus: &[Arc<Pod>]) -> Result<(), ManageFailure> {
         let uids = surplus.iter().map(|pod| pod.metadata.uid.clone().unwrap_or_default()).collect();
-        self.expectations.expect(key, 0, uids);
-        let results = join_all(surplus.iter().map(|pod| self.delete_pod(key, rs, pod))).await;
-        match results.into_iter().find_map(Result::err) {
+        self.control.expectations.expect(key, 0, uids);
+        match self.control.delete_all(key, rs, surplus).await.failed {
             Some(error) => Err(ManageFailure { reason: "FailedDelete", message: message_of(&error) }),
             None => Ok(()),
-        }
-    }
-
-    async fn delete_pod(&self, key: &Key, rs: &ReplicaSet, pod: &Pod) -> Result<(), kube::Error> {
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
-        let same = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
-        match api.delete(name_of(pod), &DeleteParams::background().preconditions(same)).await {
-            Ok(_) => {
-                let message = format!("Deleted pod: {}", name_of(pod));
-                self.recorder.record(COMPONENT, rs, EventType::Normal, "SuccessfulDelete", message);
-                Ok(())
-            }
-            Err(error) => {
-                self.expectations.deletion_observed(key, pod.metadata.uid.as_deref().unwrap_or_default());
-                if is_not_found(&error) {
-                    return Ok(());
-                }
-                let message = format!("Error deleting: {}", message_of(&error));
-                self.recorder.record(COMPONENT, rs, EventType::Warning, "FailedDelete", message);
-                Err(error)
-            }
         }
     }
 
@@ -325,22 +237,9 @@ impl ReplicaSetController {
     }
 }
 
-fn name_of(pod: &Pod) -> &str {
-    pod.metadata.name.as_deref().unwrap_or_default()
-}
-
 /// The ReplicaSet that controls `pod`.
 fn owner_key(pod: &Pod) -> Option<Key> {
     let owner: &OwnerReference = controller_of(&pod.metadata)?;
     (owner.kind == "ReplicaSet" && owner.api_version.starts_with("apps/"))
         .then(|| Key::new(pod.metadata.namespace.clone().unwrap_or_default(), owner.name.clone()))
-}
-
-/// An object that is gone needs no change.
-fn ignore_missing<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if is_not_found(&error) => Ok(None),
-        Err(error) => Err(error),
-    }
 }

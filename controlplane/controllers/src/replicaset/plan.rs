@@ -205,15 +205,3 @@ pub(super) fn pod_from_template(rs: &ReplicaSet, template: &PodTemplateSpec) -> 
         status: None,
     }
 }
-
-/// Sizes of the batches in which `total` creates are sent: 1, 2, 4... so that a create which always fails fails once.
-pub(super) fn slow_start_batches(total: usize) -> impl Iterator<Item = usize> {
-    let mut left = total;
-    let mut size = 1;
-    std::iter::from_fn(move || {
-        let batch = size.min(left);
-        left -= batch;
-        size *= 2;
-        (batch > 0).then_some(batch)
-    })
-}

@@ -104,12 +104,6 @@ fn missing_pods_are_counted_and_capped() {
     assert!(matches!(plan_scale(1, &[pod(PLAIN)], &[], now()), ScalePlan::Nothing));
 }
 
-#[test]
-fn batches_double_and_sum_up() {
-    assert_eq!(slow_start_batches(10).collect::<Vec<_>>(), [1, 2, 4, 3]);
-    assert_eq!(slow_start_batches(0).count(), 0);
-}
-
 fn replica_set(min_ready_seconds: i32) -> ReplicaSet {
     ReplicaSet {
         metadata: ObjectMeta { generation: Some(7), name: Some("rs".into()), ..ObjectMeta::default() },

@@ -1,0 +1,159 @@
+//! Creates and deletes the pods of an owner, and tells of it: in events, and to what the owner expects to see.
+//!
+//! How many and which ones is decided by the owner's plan. No retry here: the work queue retries.
+//!
+//! Source: `pkg/controller/controller_utils.go` (RealPodControl), `slowStartBatch` in
+//! `pkg/controller/replicaset/replica_set.go` at v1.37.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::{Api, Client, Resource};
+
+use crate::cache::Key;
+use crate::context::{Context, is_namespace_terminating, is_not_found, message_of};
+use crate::event_recorder::{EventRecorder, EventType};
+use crate::expectations::Expectations;
+
+/// The hand of one controller.
+pub(crate) struct PodControl {
+    client: Client,
+    recorder: EventRecorder,
+    component: &'static str,
+    /// What has been asked for and not been seen. The controller adds what it is about to ask; what fails is taken off
+    /// here.
+    pub(crate) expectations: Expectations,
+}
+
+/// How many of several calls went well, and the first failure.
+pub(crate) struct Tally {
+    pub(crate) done: usize,
+    pub(crate) failed: Option<kube::Error>,
+}
+
+impl Tally {
+    fn of(results: Vec<Result<(), kube::Error>>) -> Self {
+        let done = results.iter().filter(|result| result.is_ok()).count();
+        Self { done, failed: results.into_iter().find_map(Result::err) }
+    }
+}
+
+impl PodControl {
+    /// `component` is the source of the events.
+    pub(crate) fn new(context: &Context, component: &'static str) -> Self {
+        Self {
+            client: context.client.clone(),
+            recorder: context.recorder.clone(),
+            component,
+            expectations: Expectations::default(),
+        }
+    }
+
+    /// Creates `total` pods in batches that grow for as long as all goes well. `pod` makes the one with that number.
+    pub(crate) async fn create_all<'a, K: Resource<DynamicType = ()>>(
+        &self,
+        key: &Key,
+        owner: &K,
+        total: usize,
+        pod: impl Fn(usize) -> Cow<'a, Pod>,
+    ) -> Tally {
+        let mut tally = Tally { done: 0, failed: None };
+        let mut sent = 0;
+        for batch in slow_start_batches(total) {
+            let pods: Vec<_> = (sent..sent + batch).map(&pod).collect();
+            let round = Tally::of(join_all(pods.iter().map(|pod| self.create(key, owner, pod))).await);
+            sent += batch;
+            tally.done += round.done;
+            tally.failed = round.failed;
+            if tally.failed.is_some() {
+                break;
+            }
+        }
+        for _ in sent..total {
+            self.expectations.creation_observed(key);
+        }
+        tally
+    }
+
+    async fn create<K: Resource<DynamicType = ()>>(&self, key: &Key, owner: &K, pod: &Pod) -> Result<(), kube::Error> {
+        match self.pods(key).create(&PostParams::default(), pod).await {
+            Ok(created) => {
+                let message = format!("Created pod: {}", name_of(&created));
+                self.recorder.record(self.component, owner, EventType::Normal, "SuccessfulCreate", message);
+                Ok(())
+            }
+            Err(error) => {
+                self.expectations.creation_observed(key);
+                if !is_namespace_terminating(&error) {
+                    let message = format!("Error creating: {}", message_of(&error));
+                    self.recorder.record(self.component, owner, EventType::Warning, "FailedCreate", message);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Deletes all of `pods`. One that is gone already is as good as deleted.
+    pub(crate) async fn delete_all<K: Resource<DynamicType = ()>>(
+        &self,
+        key: &Key,
+        owner: &K,
+        pods: &[Arc<Pod>],
+    ) -> Tally {
+        Tally::of(join_all(pods.iter().map(|pod| self.delete(key, owner, pod))).await)
+    }
+
+    async fn delete<K: Resource<DynamicType = ()>>(&self, key: &Key, owner: &K, pod: &Pod) -> Result<(), kube::Error> {
+        let same = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
+        match self.pods(key).delete(name_of(pod), &DeleteParams::background().preconditions(same)).await {
+            Ok(_) => {
+                let message = format!("Deleted pod: {}", name_of(pod));
+                self.recorder.record(self.component, owner, EventType::Normal, "SuccessfulDelete", message);
+                Ok(())
+            }
+            Err(error) => {
+                self.expectations.deletion_observed(key, pod.metadata.uid.as_deref().unwrap_or_default());
+                if is_not_found(&error) {
+                    return Ok(());
+                }
+                let message = format!("Error deleting: {}", message_of(&error));
+                self.recorder.record(self.component, owner, EventType::Warning, "FailedDelete", message);
+                Err(error)
+            }
+        }
+    }
+
+    fn pods(&self, key: &Key) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &key.namespace)
+    }
+}
+
+fn name_of(pod: &Pod) -> &str {
+    pod.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// Sizes of the batches in which `total` creates are sent: 1, 2, 4... so that a create which always fails fails once.
+fn slow_start_batches(total: usize) -> impl Iterator<Item = usize> {
+    let mut left = total;
+    let mut size = 1;
+    std::iter::from_fn(move || {
+        let batch = size.min(left);
+        left -= batch;
+        size *= 2;
+        (batch > 0).then_some(batch)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn creates_start_slowly() {
+        assert_eq!(slow_start_batches(10).collect::<Vec<_>>(), [1, 2, 4, 3]);
+        assert_eq!(slow_start_batches(0).count(), 0);
+    }
+}
