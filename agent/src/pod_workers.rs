@@ -29,13 +29,15 @@ use crate::{
     objects::FRESH,
     pod::{PodExt, system_time},
     pod_actions::{self, Observed, PodActions},
-    pod_status::WaitingReason,
-    prober::PodProbes,
+    pod_status::{ProbeState, WaitingReason},
+    prober::{PodProbes, Seed},
     runtime::types::{ContainerId, ContainerStatus, PodUid, SandboxStatus},
 };
 
 /// How often an undisturbed pod is looked at: refreshes its volumes.
 const RESYNC: Duration = Duration::from_secs(60);
+/// What ran before the agent did is probed anew once the API server has told what it knows of it, or is silent this long.
+const SILENCE: Duration = Duration::from_secs(30);
 /// Pause after a sync that failed, doubled up to [`RETRY_MAX`].
 const RETRY_MIN: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(60);
@@ -47,6 +49,8 @@ pub(crate) struct Desired {
     pub(crate) pod: Arc<Pod>,
     /// It no longer exists in the API: stop it and forget it.
     pub(crate) gone: bool,
+    /// The API server itself has told this agent of it. A copy on disk may be older than what the API has.
+    pub(crate) told: bool,
 }
 
 impl Desired {
@@ -145,6 +149,7 @@ struct PodWorker {
     uid: PodUid,
     pod: Arc<Pod>,
     gone: bool,
+    told: bool,
     desired: watch::Receiver<Desired>,
     wake: Arc<Notify>,
     shutdown: CancellationToken,
@@ -183,6 +188,7 @@ impl PodWorker {
             uid,
             pod: first.pod,
             gone: first.gone,
+            told: first.told,
             desired,
             wake,
             shutdown,
@@ -210,9 +216,8 @@ impl PodWorker {
     /// Syncs until the pod must stop; `false` when the agent stops first.
     async fn run_syncing(&mut self) -> bool {
         loop {
-            let now = self.desired.borrow_and_update().clone();
-            (self.pod, self.gone) = (Arc::clone(&now.pod), now.gone);
-            if now.must_stop() || self.pod.is_phase_final() {
+            self.take_desired();
+            if self.gone || self.pod.is_deleting() || self.pod.is_phase_final() {
                 return true;
             }
             let pause = match self.sync().await {
@@ -235,6 +240,11 @@ impl PodWorker {
                 () = tokio::time::sleep(pause) => {}
             }
         }
+    }
+
+    fn take_desired(&mut self) {
+        let now = self.desired.borrow_and_update().clone();
+        (self.pod, self.gone, self.told) = (now.pod, self.gone || now.gone, self.told || now.told);
     }
 
     /// Reads, decides, acts, reports.
@@ -302,19 +312,24 @@ impl PodWorker {
 
     fn sync_probes(&mut self, state: &RuntimeState) {
         let began = self.started_at;
+        let unsaid = !self.told && began.elapsed().is_ok_and(|age| age < SILENCE);
         let pod = Arc::clone(&self.pod);
         // What ran before this agent did keeps its last known state until the probes say otherwise.
-        let seed = |status: &ContainerStatus| {
-            let crate::runtime::types::ContainerState::Running { started_at, .. } = status.state else { return None };
+        let seed = |status: &ContainerStatus, started_at: SystemTime| {
             if started_at >= began {
-                return None;
+                return Seed::Fresh;
+            }
+            if unsaid {
+                return Seed::Unsaid;
             }
             let id = format!("coracle://{}", status.id);
             let known = pod.status_or_default();
             let mut statuses =
                 known.container_statuses.iter().flatten().chain(known.init_container_statuses.iter().flatten());
-            let known = statuses.find(|known| known.container_id.as_deref() == Some(&id))?;
-            Some(crate::pod_status::ProbeState { started: known.started == Some(true), ready: known.ready })
+            match statuses.find(|known| known.container_id.as_deref() == Some(&id)) {
+                Some(known) => Seed::Kept(ProbeState { started: known.started == Some(true), ready: known.ready }),
+                None => Seed::Fresh,
+            }
         };
         self.probes.sync(&self.ctx, &self.pod, &state.containers, &state.ips(), &self.wake, seed);
     }

@@ -65,6 +65,17 @@ impl Kind {
     }
 }
 
+/// What is known of a container when its probes start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Seed {
+    /// Nothing: it has just started.
+    Fresh,
+    /// It ran before the agent did, and this is what was known of it then.
+    Kept(ProbeState),
+    /// It ran before the agent did, and nobody has said yet what was known of it: probed later.
+    Unsaid,
+}
+
 struct Shared {
     verdict: Mutex<Verdict>,
     ready: Mutex<bool>,
@@ -86,7 +97,7 @@ pub(crate) struct PodProbes {
 impl PodProbes {
     /// Starts probes of new containers, ends those of containers that no longer run.
     ///
-    /// `seed` says what is known of a container that ran already when the agent started: its first verdict.
+    /// `seed` says what is known of a container and of the time of its start.
     pub(crate) fn sync(
         &mut self,
         ctx: &Arc<NodeContext>,
@@ -94,7 +105,7 @@ impl PodProbes {
         containers: &[ContainerStatus],
         ips: &[IpAddr],
         wake: &Arc<Notify>,
-        seed: impl Fn(&ContainerStatus) -> Option<ProbeState>,
+        seed: impl Fn(&ContainerStatus, SystemTime) -> Seed,
     ) {
         self.containers.retain(|id, _| {
             containers.iter().any(|c| c.id == *id && matches!(c.state, ContainerState::Running { .. }))
@@ -105,6 +116,11 @@ impl PodProbes {
                 continue;
             }
             let Some(container) = pod.container(&status.name) else { continue };
+            let kept = match seed(status, started_at) {
+                Seed::Fresh => None,
+                Seed::Kept(state) => Some(state),
+                Seed::Unsaid => continue,
+            };
             let host = if pod.host_network() { Some(ctx.config.node_ip) } else { ips.first().copied() };
             let target = Target {
                 ctx: Arc::clone(ctx),
@@ -115,7 +131,7 @@ impl PodProbes {
                 started_at,
                 wake: Arc::clone(wake),
             };
-            self.containers.insert(status.id.clone(), spawn(&target, seed(status)));
+            self.containers.insert(status.id.clone(), spawn(&target, kept));
         }
     }
 
@@ -201,6 +217,10 @@ impl ProbeWorker {
         let age = self.target.started_at.elapsed().unwrap_or_default();
         tokio::time::sleep(delay.saturating_sub(age)).await;
         let period = seconds(self.probe.period_seconds, 10).max(Duration::from_secs(1));
+        if self.seeded {
+            // Not all pods at once while the agent starts, as upstream.
+            tokio::time::sleep(period.mul_f64(rand::random())).await;
+        }
         let (mut successes, mut failures) = (0, 0);
         // If nothing comes of the early tries, the next ones count.
         if self.kind != Kind::Liveness && !self.seeded && self.hasten(period).await {

@@ -147,20 +147,21 @@ impl SyncLoop {
         self.show();
     }
 
-    fn apply(&mut self, pod: Arc<Pod>, save: bool) {
+    /// `told`: by the API server, and not by a copy of what it told an earlier agent.
+    fn apply(&mut self, pod: Arc<Pod>, told: bool) {
         if pod.spec.is_none() || self.finished.contains(&pod.uid()) {
             return;
         }
-        if save {
+        if told {
             self.checkpoints.save(&pod);
         }
         self.manager.apply(Arc::clone(&pod));
-        self.workers.update(Desired { pod, gone: false });
+        self.workers.update(Desired { pod, gone: false, told });
     }
 
     fn stop_gone(&mut self, pod: Arc<Pod>) {
         if self.workers.has(&pod.uid()) {
-            self.workers.update(Desired { pod, gone: true });
+            self.workers.update(Desired { pod, gone: true, told: true });
         }
     }
 
@@ -203,7 +204,7 @@ impl SyncLoop {
         }
         for pod in orphans {
             tracing::info!(pod = %pod.display(), "remove a pod that is no longer wanted");
-            self.workers.update(Desired { pod, gone: true });
+            self.workers.update(Desired { pod, gone: true, told: true });
         }
     }
 

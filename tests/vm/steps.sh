@@ -104,7 +104,8 @@ node_ready() {
 # === Workloads
 
 roll_out() {
-  kubectl apply -f "$root/examples/nginx.yaml"
+  # One second for an answer to a probe is little where everything is emulated and busy with a restart.
+  sed 's/^\( *\)periodSeconds: 2$/&\n\1timeoutSeconds: 20/' "$root/examples/nginx.yaml" | kubectl apply -f -
   rolled_out
   kubectl get pods -o wide
 }

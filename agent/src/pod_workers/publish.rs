@@ -19,7 +19,8 @@ const MAX_LOG_MESSAGE: usize = 2048;
 const MAX_LOG_LINES: usize = 80;
 
 impl PodWorker {
-    /// Computes and hands over; returns the phase.
+    /// Computes and hands over; returns the phase. Before the API server has told of the pod nothing is handed over: a
+    /// status is made from the last one, and a copy on disk may have an older one.
     pub(super) async fn publish(&mut self, state: &RuntimeState, terminating: bool, terminated: bool) -> Phase {
         self.read_termination_messages(state).await;
         let verdicts = self.probes.verdicts();
@@ -45,7 +46,9 @@ impl PodWorker {
             Some("Running") => Phase::Running,
             _ => Phase::Pending,
         };
-        self.ctx.status.set(&self.pod, status).await;
+        if self.told {
+            self.ctx.status.set(&self.pod, status).await;
+        }
         phase
     }
 

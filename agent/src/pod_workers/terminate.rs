@@ -72,11 +72,6 @@ impl PodWorker {
         }
     }
 
-    fn take_desired(&mut self) {
-        let now = self.desired.borrow_and_update().clone();
-        (self.pod, self.gone) = (now.pod, self.gone || now.gone);
-    }
-
     async fn pause(&self, pause: &mut Duration) -> bool {
         let wait = *pause;
         *pause = (*pause * 2).min(RETRY_MAX);
@@ -108,9 +103,14 @@ impl PodWorker {
     /// A pod that has finished by itself stays for people to look at until somebody deletes it.
     async fn wait_for_deletion(&mut self) -> bool {
         loop {
+            let was_told = self.told;
             self.take_desired();
             if self.gone || self.pod.is_deleting() {
                 return true;
+            }
+            if self.told && !was_told {
+                let state = self.observe().await.unwrap_or_default();
+                self.publish(&state, true, true).await;
             }
             tokio::select! {
                 () = self.shutdown.cancelled() => return false,
