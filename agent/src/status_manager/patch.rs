@@ -1,6 +1,6 @@
 //! The strategic merge patch that turns one pod status into another (pure).
 
-use k8s_openapi::api::core::v1::PodStatus;
+use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -89,10 +89,17 @@ pub(super) fn is_urgent(from: &PodStatus, to: &PodStatus) -> bool {
         || phase(from) != phase(to)
         || restarts(from) != restarts(to)
         || trouble(from) != trouble(to)
+        || begun(from) < begun(to)
 }
 
 fn restarts(status: &PodStatus) -> i32 {
     statuses(status).map(|status| status.restart_count).sum()
+}
+
+/// Ephemeral containers that have started: no readiness tells whoever attaches to them.
+fn begun(status: &PodStatus) -> usize {
+    let begun = |status: &&ContainerStatus| status.container_id.is_some();
+    status.ephemeral_container_statuses.iter().flatten().filter(begun).count()
 }
 
 /// Waiting reasons other than those of a normal start.
@@ -103,7 +110,7 @@ fn trouble(status: &PodStatus) -> Vec<&str> {
         .collect()
 }
 
-fn statuses(status: &PodStatus) -> impl Iterator<Item = &k8s_openapi::api::core::v1::ContainerStatus> {
+fn statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
     status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten())
 }
 
@@ -156,7 +163,11 @@ mod tests {
         let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
         let creating = json!({"phase": "Pending", "containerStatuses": [{"name": "a", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}}]});
         let failing = json!({"phase": "Pending", "containerStatuses": [{"name": "a", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": {"waiting": {"reason": "ErrImagePull"}}}]});
+        let debugged = |id: Option<&str>| json!({"phase": "Running", "ephemeralContainerStatuses": [{"name": "e", "image": "", "imageID": "", "ready": false, "restartCount": 0, "containerID": id}]});
         let cases = [
+            (json!({"phase": "Running"}), debugged(None), false),
+            (debugged(None), debugged(Some("coracle://1")), true),
+            (debugged(Some("coracle://1")), debugged(Some("coracle://1")), false),
             (json!({}), creating.clone(), false),
             (creating.clone(), failing, true),
             (creating, ready.clone(), true),
