@@ -2,16 +2,54 @@
 //!
 //! Source: `pkg/registry/<group>/<kind>/strategy.go` at v1.37.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-/// Empties `status`, which only a controller writes.
-pub fn reset_status(object: &mut Value) {
-    object["status"] = json!({});
+use super::strategy::Strategy;
+
+/// What the registry keeps in the objects of a kind, whatever a client writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lifecycle {
+    /// Neither of the two.
+    Plain,
+    /// `metadata.generation`, which counts changes.
+    Generation,
+    /// `status`, which writes of the main resource leave alone.
+    Status,
+    /// Both.
+    GenerationAndStatus,
 }
 
-/// Keeps the stored `status` (or its absence) on a write of the main resource.
-pub fn keep_status(new: &mut Value, old: &Value) {
-    keep(new, old, "status");
+impl Lifecycle {
+    fn has_generation(self) -> bool {
+        matches!(self, Self::Generation | Self::GenerationAndStatus)
+    }
+
+    fn has_status(self) -> bool {
+        matches!(self, Self::Status | Self::GenerationAndStatus)
+    }
+}
+
+/// The usual create: the first status, the first generation.
+pub fn create(strategy: &(impl Strategy + ?Sized), object: &mut Value) {
+    let lifecycle = strategy.lifecycle();
+    if lifecycle.has_status() {
+        object["status"] = strategy.first_status(object);
+    }
+    if lifecycle.has_generation() {
+        object["metadata"]["generation"] = 1.into();
+    }
+}
+
+/// The usual update: the status stays, the generation counts changes.
+pub fn update(strategy: &(impl Strategy + ?Sized), new: &mut Value, old: &Value) {
+    let lifecycle = strategy.lifecycle();
+    if lifecycle.has_status() {
+        keep(new, old, "status");
+    }
+    if lifecycle.has_generation() {
+        let changed = strategy.is_changed(new, old);
+        next_generation(new, old, changed);
+    }
 }
 
 /// Copies a top-level field, or its absence, from `old`.
@@ -23,13 +61,8 @@ pub fn keep(new: &mut Value, old: &Value, field: &str) {
     };
 }
 
-/// Starts `metadata.generation` at one.
-pub fn first_generation(object: &mut Value) {
-    object["metadata"]["generation"] = 1.into();
-}
-
 /// Keeps `metadata.generation`, or counts it on if `changed`.
-pub fn next_generation(new: &mut Value, old: &Value, changed: bool) {
+fn next_generation(new: &mut Value, old: &Value, changed: bool) {
     let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
     if changed {
         new["metadata"]["generation"] = (generation + 1).into();
@@ -40,22 +73,12 @@ pub fn next_generation(new: &mut Value, old: &Value, changed: bool) {
     }
 }
 
-/// The usual create: no status yet, first generation.
-pub fn create(object: &mut Value) {
-    reset_status(object);
-    first_generation(object);
-}
-
-/// The usual update: the status stays, the generation counts changes of `spec`.
-pub fn update(new: &mut Value, old: &Value) {
-    keep_status(new, old);
-    let changed = new.get("spec") != old.get("spec");
-    next_generation(new, old, changed);
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::registry::batch::cronjob::CronJob;
 
     #[test]
     fn generation_moves_with_spec_only() {
@@ -65,7 +88,7 @@ mod tests {
             (json!({"metadata": {"generation": 9}, "spec": {"a": 2}}), 4),
         ] {
             let mut new = new;
-            update(&mut new, &old);
+            update(&CronJob, &mut new, &old);
             assert_eq!(new["metadata"]["generation"], expect);
             assert_eq!(new["status"], old["status"]);
         }

@@ -104,10 +104,10 @@ impl ServiceAddresses {
                     for delivery in deliveries {
                         let key = delivery.entry.key();
                         if let Some(prev) = &delivery.event.prev {
-                            state.taken.release(key, &parse(prev.json()));
+                            state.taken.release(key, &parse(prev.unmanaged()));
                         }
                         if delivery.kind != EventKind::Deleted {
-                            state.taken.take(key, &parse(delivery.entry.json()));
+                            state.taken.take(key, &parse(delivery.entry.unmanaged()));
                         }
                     }
                 }
@@ -263,7 +263,7 @@ impl State {
         let (snapshot, watcher) = services.cache.snapshot_and_watch(selection.clone());
         let mut taken = Taken::default();
         for entry in snapshot.select(&selection, &services.prefix) {
-            taken.take(entry.key(), &parse(entry.json()));
+            taken.take(entry.key(), &parse(entry.unmanaged()));
         }
         Self { taken, watcher }
     }

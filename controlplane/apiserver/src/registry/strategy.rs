@@ -7,7 +7,10 @@
 //! Source: `k8s.io/apiserver/pkg/registry/rest` and `pkg/registry/<group>/<kind>/strategy.go` at v1.37.
 
 use coracle_api::status::FieldErrors;
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use super::cells;
+use super::lifecycle::{self, Lifecycle};
 
 /// Whether objects of a kind live in a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,11 +154,30 @@ pub trait Strategy: Send + Sync + 'static {
     /// Fills in defaults, on every write and before validation. Idempotent.
     fn default(&self, _object: &mut Value) {}
 
+    /// Which of `status` and `metadata.generation` the registry keeps.
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::Plain
+    }
+
+    /// The `status` of a new object, for kinds with one.
+    fn first_status(&self, _object: &Value) -> Value {
+        json!({})
+    }
+
+    /// Whether an update makes work for a controller, so that `generation` counts it.
+    fn is_changed(&self, new: &Value, old: &Value) -> bool {
+        new.get("spec") != old.get("spec")
+    }
+
     /// Clears what a client may not set on create (status, for kinds with one), sets `generation` and the like.
-    fn prepare_for_create(&self, _object: &mut Value) {}
+    fn prepare_for_create(&self, object: &mut Value) {
+        lifecycle::create(self, object);
+    }
 
     /// Restores what an update of the main resource may not change (status), bumps `generation` if spec changed.
-    fn prepare_for_update(&self, _new: &mut Value, _old: &Value) {}
+    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
+        lifecycle::update(self, new, old);
+    }
 
     /// Restores what an update of `/status` may not change. By default everything except `status`
     /// and `metadata.managedFields` comes from `old`; done by the registry before this hook.
@@ -202,10 +224,14 @@ pub trait Strategy: Send + Sync + 'static {
     }
 
     /// The table's columns; the first is always `Name`.
-    fn columns(&self) -> &'static [Column];
+    fn columns(&self) -> &'static [Column] {
+        &[cells::NAME, cells::AGE]
+    }
 
     /// The cells of one row, as many as [`Strategy::columns`]. `now_secs` is the Unix time, for ages.
-    fn row(&self, object: &Value, now_secs: i64) -> Vec<Value>;
+    fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
+        vec![cells::name(object), cells::age(object, now_secs)]
+    }
 
     /// The row's `conditions` (`metav1.TableRowCondition`), such as a finished Pod's `Completed`.
     fn row_conditions(&self, _object: &Value) -> Vec<Value> {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::policies;
 use crate::registry::cells::{self, AGE, NAME, integer, items, string, text};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy};
-use crate::registry::{check, lifecycle};
+use crate::registry::{check, lifecycle::Lifecycle};
 
 /// The strategy of MutatingAdmissionPolicies.
 pub struct MutatingAdmissionPolicy;
@@ -37,13 +37,8 @@ impl Strategy for MutatingAdmissionPolicy {
         policies::default_policy(object);
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        lifecycle::first_generation(object);
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        let changed = new["spec"] != old["spec"];
-        lifecycle::next_generation(new, old, changed);
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::Generation
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

@@ -6,7 +6,7 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use super::webhooks;
-use crate::registry::lifecycle;
+use crate::registry::lifecycle::Lifecycle;
 use crate::registry::strategy::{Column, ResourceInfo, Strategy};
 
 /// The strategy of MutatingWebhookConfigurations.
@@ -29,12 +29,12 @@ impl Strategy for MutatingWebhookConfiguration {
         webhooks::default(object, true);
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        lifecycle::first_generation(object);
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::Generation
     }
 
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        webhooks::next_generation(new, old);
+    fn is_changed(&self, new: &Value, old: &Value) -> bool {
+        new["webhooks"] != old["webhooks"]
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::policies;
 use crate::registry::cells::{self, AGE, NAME, integer, items, string, text};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle};
+use crate::registry::{check, fill, lifecycle::Lifecycle};
 
 /// The strategy of ValidatingAdmissionPolicies.
 pub struct ValidatingAdmissionPolicy;
@@ -39,12 +39,8 @@ impl Strategy for ValidatingAdmissionPolicy {
         fill::object(object, "status");
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        lifecycle::create(object);
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        lifecycle::update(new, old);
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::GenerationAndStatus
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

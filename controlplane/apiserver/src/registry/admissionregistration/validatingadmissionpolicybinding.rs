@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::policies;
 use crate::registry::cells::{items, string};
-use crate::registry::lifecycle;
+use crate::registry::lifecycle::Lifecycle;
 use crate::registry::strategy::{Column, ResourceInfo, Strategy};
 
 /// The strategy of ValidatingAdmissionPolicyBindings.
@@ -30,13 +30,8 @@ impl Strategy for ValidatingAdmissionPolicyBinding {
         policies::default_binding(object);
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        lifecycle::first_generation(object);
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        let changed = new["spec"] != old["spec"];
-        lifecycle::next_generation(new, old, changed);
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::Generation
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::rules;
 use crate::registry::cells::{self, AGE, NAME, integer, items, string};
 use crate::registry::strategy::Column;
-use crate::registry::{check, fill, lifecycle};
+use crate::registry::{check, fill};
 
 pub(super) static COLUMNS: &[Column] =
     &[NAME, integer("Webhooks", "Webhooks indicates the number of webhooks registered in this configuration"), AGE];
@@ -29,12 +29,6 @@ pub(super) fn default(object: &mut Value, is_mutating: bool) {
         fill::object(webhook, "clientConfig");
         fill::within(&mut webhook["clientConfig"], "service", |service| fill::value(service, "port", 443));
     });
-}
-
-/// Counts changes of the webhooks.
-pub(super) fn next_generation(new: &mut Value, old: &Value) {
-    let changed = new["webhooks"] != old["webhooks"];
-    lifecycle::next_generation(new, old, changed);
 }
 
 /// Checks every webhook.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::registry::cells::{self, AGE, CONTAINERS, IMAGES, NAME, integer, number, string, text, wide};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle, podspec};
+use crate::registry::{check, fill, lifecycle::Lifecycle, podspec};
 
 /// The strategy of DaemonSets.
 pub struct DaemonSet;
@@ -86,15 +86,12 @@ impl Strategy for DaemonSet {
         }
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        lifecycle::create(object);
-        for field in COUNTS {
-            object["status"][field] = 0.into();
-        }
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::GenerationAndStatus
     }
 
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        lifecycle::update(new, old);
+    fn first_status(&self, _object: &Value) -> Value {
+        COUNTS.iter().map(|field| (*field, 0)).collect()
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::registry::cells::{self, AGE, CONTAINERS, IMAGES, NAME, number, string, text, wide};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle, podspec};
+use crate::registry::{check, fill, lifecycle::Lifecycle, podspec};
 
 /// The strategy of Deployments.
 pub struct Deployment;
@@ -67,15 +67,13 @@ impl Strategy for Deployment {
         fill::object(object, "status");
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        lifecycle::create(object);
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::GenerationAndStatus
     }
 
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        lifecycle::keep_status(new, old);
+    fn is_changed(&self, new: &Value, old: &Value) -> bool {
         // Annotations are copied to the ReplicaSets, so a change of them is work to do as well.
-        let changed = new["spec"] != old["spec"] || new["metadata"]["annotations"] != old["metadata"]["annotations"];
-        lifecycle::next_generation(new, old, changed);
+        new["spec"] != old["spec"] || new["metadata"]["annotations"] != old["metadata"]["annotations"]
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::registry::cells::{self, AGE, CONTAINERS, IMAGES, NAME, integer, wide};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle, podspec};
+use crate::registry::{check, fill, lifecycle::Lifecycle, podspec};
 
 /// The strategy of ReplicaSets.
 pub struct ReplicaSet;
@@ -46,13 +46,12 @@ impl Strategy for ReplicaSet {
         fill::value(&mut object["status"], "replicas", 0);
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        object["status"] = json!({"replicas": 0});
-        lifecycle::first_generation(object);
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::GenerationAndStatus
     }
 
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        lifecycle::update(new, old);
+    fn first_status(&self, _object: &Value) -> Value {
+        json!({"replicas": 0})
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

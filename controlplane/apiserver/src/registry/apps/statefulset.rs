@@ -9,7 +9,11 @@ use serde_json::{Value, json};
 use crate::registry::cells::{self, AGE, CONTAINERS, IMAGES, NAME, number, string, text};
 use crate::registry::core::persistentvolumeclaim as claims;
 use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle, podspec};
+use crate::registry::{
+    check, fill,
+    lifecycle::{self, Lifecycle},
+    podspec,
+};
 
 /// The strategy of StatefulSets.
 pub struct StatefulSet;
@@ -67,13 +71,12 @@ impl Strategy for StatefulSet {
         fill::value(&mut object["status"], "availableReplicas", 0);
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        object["status"] = json!({"replicas": 0, "availableReplicas": 0});
-        lifecycle::first_generation(object);
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::GenerationAndStatus
     }
 
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        lifecycle::update(new, old);
+    fn first_status(&self, _object: &Value) -> Value {
+        json!({"replicas": 0, "availableReplicas": 0})
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

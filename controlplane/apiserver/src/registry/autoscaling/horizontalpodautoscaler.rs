@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::registry::cells::{self, AGE, NAME, items, number, string, text};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
-use crate::registry::{fill, lifecycle};
+use crate::registry::{fill, lifecycle::Lifecycle};
 
 /// The strategy of HorizontalPodAutoscalers.
 pub struct HorizontalPodAutoscaler;
@@ -73,13 +73,12 @@ impl Strategy for HorizontalPodAutoscaler {
         fill::value(&mut object["status"], "desiredReplicas", 0);
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        object["status"] = json!({"currentMetrics": null, "desiredReplicas": 0});
-        lifecycle::first_generation(object);
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::GenerationAndStatus
     }
 
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        lifecycle::update(new, old);
+    fn first_status(&self, _object: &Value) -> Value {
+        json!({"currentMetrics": null, "desiredReplicas": 0})
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

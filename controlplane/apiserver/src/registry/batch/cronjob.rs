@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{jobspec, schedule};
 use crate::registry::cells::{self, AGE, CONTAINERS, IMAGES, NAME, NONE, integer, string, text, wide};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle, podspec};
+use crate::registry::{check, fill, lifecycle::Lifecycle, podspec};
 
 /// The strategy of CronJobs.
 pub struct CronJob;
@@ -70,12 +70,8 @@ impl Strategy for CronJob {
         fill::object(object, "status");
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        lifecycle::create(object);
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        lifecycle::update(new, old);
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::GenerationAndStatus
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

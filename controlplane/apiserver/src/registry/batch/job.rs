@@ -9,7 +9,11 @@ use serde_json::{Value, json};
 use super::jobspec;
 use crate::registry::cells::{self, AGE, CONTAINERS, IMAGES, NAME, items, number, string, text, wide};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle, podspec};
+use crate::registry::{
+    check, fill,
+    lifecycle::{self, Lifecycle},
+    podspec,
+};
 
 /// The strategy of Jobs.
 pub struct Job;
@@ -78,15 +82,15 @@ impl Strategy for Job {
         fill::object(object, "status");
     }
 
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::GenerationAndStatus
+    }
+
     fn prepare_for_create(&self, object: &mut Value) {
         if object["spec"]["manualSelector"] != true {
             generate_selector(object);
         }
-        lifecycle::create(object);
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        lifecycle::update(new, old);
+        lifecycle::create(self, object);
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

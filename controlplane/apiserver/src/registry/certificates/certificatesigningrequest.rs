@@ -7,7 +7,10 @@ use serde_json::Value;
 
 use crate::registry::cells::{self, AGE, NAME, NONE, items, string, text};
 use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy, Subresource};
-use crate::registry::{check, lifecycle};
+use crate::registry::{
+    check,
+    lifecycle::{self, Lifecycle},
+};
 
 /// The strategy of CertificateSigningRequests.
 pub struct CertificateSigningRequest;
@@ -39,14 +42,14 @@ impl Strategy for CertificateSigningRequest {
         &INFO
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        lifecycle::reset_status(object);
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::Status
     }
 
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
         // What was asked for is never changed.
         lifecycle::keep(new, old, "spec");
-        lifecycle::keep_status(new, old);
+        lifecycle::update(self, new, old);
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::registry::cells::{self, AGE, NAME, items, string, text};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle};
+use crate::registry::{check, fill, lifecycle::Lifecycle};
 
 /// The strategy of PodCertificateRequests.
 pub struct PodCertificateRequest;
@@ -44,12 +44,8 @@ impl Strategy for PodCertificateRequest {
         fill::object(object, "status");
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        lifecycle::reset_status(object);
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        lifecycle::keep_status(new, old);
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::Status
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

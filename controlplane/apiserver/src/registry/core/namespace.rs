@@ -6,7 +6,10 @@ use serde_json::{Value, json};
 
 use crate::registry::cells::{self, AGE, NAME, items, string, text};
 use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle};
+use crate::registry::{
+    check, fill,
+    lifecycle::{self, Lifecycle},
+};
 
 /// The strategy of Namespaces.
 pub struct Namespace;
@@ -40,20 +43,28 @@ impl Strategy for Namespace {
         fill::object(object, "status");
     }
 
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::Status
+    }
+
+    fn first_status(&self, _object: &Value) -> Value {
+        json!({"phase": "Active"})
+    }
+
     fn prepare_for_create(&self, object: &mut Value) {
-        object["status"] = json!({"phase": "Active"});
         fill::value(&mut object["spec"], "finalizers", Vec::<Value>::new());
         if let Some(finalizers) = object["spec"]["finalizers"].as_array_mut()
             && !finalizers.iter().any(|finalizer| finalizer == "kubernetes")
         {
             finalizers.push("kubernetes".into());
         }
+        lifecycle::create(self, object);
     }
 
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
         // Finalizers of the spec go through `/finalize` alone.
         lifecycle::keep(new, old, "spec");
-        lifecycle::keep_status(new, old);
+        lifecycle::update(self, new, old);
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

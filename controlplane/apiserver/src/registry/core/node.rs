@@ -61,7 +61,7 @@ impl Strategy for Node {
     }
 
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        lifecycle::keep_status(new, old);
+        lifecycle::keep(new, old, "status");
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

@@ -9,7 +9,7 @@ use super::storage;
 use crate::registry::cells::{self, AGE, NAME, string, text, wide};
 use crate::registry::podspec::scheduling;
 use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle};
+use crate::registry::{check, fill, lifecycle::Lifecycle};
 
 /// The strategy of PersistentVolumes.
 pub struct PersistentVolume;
@@ -106,13 +106,12 @@ impl Strategy for PersistentVolume {
         fill::within(object, "status", |status| fill::text(status, "phase", "Pending"));
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        let now = object["metadata"]["creationTimestamp"].clone();
-        object["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": now});
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::Status
     }
 
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        lifecycle::keep_status(new, old);
+    fn first_status(&self, object: &Value) -> Value {
+        json!({"phase": "Pending", "lastPhaseTransitionTime": object["metadata"]["creationTimestamp"]})
     }
 
     fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {

@@ -9,7 +9,10 @@ use serde_json::{Value, json};
 use super::storage;
 use crate::registry::cells::{self, AGE, NAME, string, text, wide};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle};
+use crate::registry::{
+    check, fill,
+    lifecycle::{self, Lifecycle},
+};
 
 /// The strategy of PersistentVolumeClaims.
 pub struct PersistentVolumeClaim;
@@ -56,13 +59,21 @@ impl Strategy for PersistentVolumeClaim {
         default(object);
     }
 
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::Status
+    }
+
+    fn first_status(&self, _object: &Value) -> Value {
+        json!({"phase": "Pending"})
+    }
+
     fn prepare_for_create(&self, object: &mut Value) {
-        object["status"] = json!({"phase": "Pending"});
+        lifecycle::create(self, object);
         data_sources(&mut object["spec"]);
     }
 
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        lifecycle::keep_status(new, old);
+        lifecycle::update(self, new, old);
         data_sources(&mut new["spec"]);
     }
 

@@ -9,7 +9,11 @@ use serde_json::{Value, json};
 
 use crate::registry::cells::{self, items, string};
 use crate::registry::strategy::{Column, Deletion, ResourceInfo, Strategy, Subresource};
-use crate::registry::{admission, fill, lifecycle, podspec};
+use crate::registry::{
+    admission, fill,
+    lifecycle::{self, Lifecycle},
+    podspec,
+};
 
 /// The strategy of Pods.
 pub struct Pod;
@@ -56,22 +60,26 @@ impl Strategy for Pod {
         fill::within(object, "spec", podspec::defaults::pod);
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        admission::new_pod(object);
-        lifecycle::first_generation(object);
-        object["status"] = json!({"phase": "Pending", "qosClass": qos::class(&object["spec"])});
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::GenerationAndStatus
+    }
+
+    fn first_status(&self, object: &Value) -> Value {
+        let mut status = json!({"phase": "Pending", "qosClass": qos::class(&object["spec"])});
         if !items(&object["spec"]["schedulingGates"]).is_empty() {
-            object["status"]["conditions"] = json!([{
+            status["conditions"] = json!([{
                 "type": "PodScheduled",
                 "status": "False",
                 "reason": "SchedulingGated",
                 "message": "Scheduling is blocked due to non-empty scheduling gates",
             }]);
         }
+        status
     }
 
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        lifecycle::update(new, old);
+    fn prepare_for_create(&self, object: &mut Value) {
+        admission::new_pod(object);
+        lifecycle::create(self, object);
     }
 
     fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {

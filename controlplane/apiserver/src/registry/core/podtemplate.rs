@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::registry::cells::{self, NAME, text};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy};
-use crate::registry::{fill, lifecycle, podspec};
+use crate::registry::{fill, lifecycle::Lifecycle, podspec};
 
 /// The strategy of PodTemplates.
 pub struct PodTemplate;
@@ -32,13 +32,12 @@ impl Strategy for PodTemplate {
         fill::within(object, "template", podspec::defaults::template);
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        lifecycle::first_generation(object);
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::Generation
     }
 
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        let changed = new["template"] != old["template"];
-        lifecycle::next_generation(new, old, changed);
+    fn is_changed(&self, new: &Value, old: &Value) -> bool {
+        new["template"] != old["template"]
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

@@ -11,7 +11,10 @@ use serde_json::{Value, json};
 
 use crate::registry::cells::{self, AGE, NAME, NONE, UNKNOWN, text, wide};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
-use crate::registry::{fill, lifecycle};
+use crate::registry::{
+    fill,
+    lifecycle::{self, Lifecycle},
+};
 
 /// The strategy of Services.
 pub struct Service;
@@ -51,13 +54,17 @@ impl Strategy for Service {
         fill::value(&mut object["status"], "loadBalancer", json!({}));
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        object["status"] = json!({"loadBalancer": {}});
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::Status
+    }
+
+    fn first_status(&self, _object: &Value) -> Value {
+        json!({"loadBalancer": {}})
     }
 
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
         defaults::update(&mut new["spec"], &old["spec"]);
-        lifecycle::keep_status(new, old);
+        lifecycle::update(self, new, old);
         if old["spec"]["type"] == "LoadBalancer" && new["spec"]["type"] != "LoadBalancer" {
             new["status"]["loadBalancer"] = json!({});
         }

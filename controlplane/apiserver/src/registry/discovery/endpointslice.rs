@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::registry::cells::{self, AGE, NAME, items, string, text};
 use crate::registry::core::endpoints::endpoint_ip;
 use crate::registry::strategy::{Column, ResourceInfo, Strategy};
-use crate::registry::{check, fill, lifecycle};
+use crate::registry::{check, fill, lifecycle::Lifecycle};
 
 /// The strategy of EndpointSlices.
 pub struct EndpointSlice;
@@ -36,14 +36,13 @@ impl Strategy for EndpointSlice {
         });
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        lifecycle::first_generation(object);
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::Generation
     }
 
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        let changed = ["endpoints", "ports", "addressType"].iter().any(|field| new[*field] != old[*field])
-            || new["metadata"]["labels"] != old["metadata"]["labels"];
-        lifecycle::next_generation(new, old, changed);
+    fn is_changed(&self, new: &Value, old: &Value) -> bool {
+        ["endpoints", "ports", "addressType"].iter().any(|field| new[*field] != old[*field])
+            || new["metadata"]["labels"] != old["metadata"]["labels"]
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

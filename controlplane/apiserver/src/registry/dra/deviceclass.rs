@@ -6,9 +6,9 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use super::devices;
-use crate::registry::cells::{self, AGE, NAME, string};
-use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy};
-use crate::registry::{check, fill, lifecycle};
+use crate::registry::cells::string;
+use crate::registry::strategy::{ResourceInfo, Scope, Strategy};
+use crate::registry::{check, fill, lifecycle::Lifecycle};
 
 /// The strategy of DeviceClasses.
 pub struct DeviceClass;
@@ -21,8 +21,6 @@ static INFO: ResourceInfo = ResourceInfo {
     ..super::V1
 };
 
-static COLUMNS: &[Column] = &[NAME, AGE];
-
 impl Strategy for DeviceClass {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
@@ -32,13 +30,8 @@ impl Strategy for DeviceClass {
         fill::object(object, "spec");
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        lifecycle::first_generation(object);
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        let changed = new["spec"] != old["spec"];
-        lifecycle::next_generation(new, old, changed);
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::Generation
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {
@@ -50,14 +43,6 @@ impl Strategy for DeviceClass {
             check::qualified_name(&mut errors, "spec.extendedResourceName", &spec["extendedResourceName"]);
         }
         errors
-    }
-
-    fn columns(&self) -> &'static [Column] {
-        COLUMNS
-    }
-
-    fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
-        vec![cells::name(object), cells::age(object, now_secs)]
     }
 }
 

@@ -6,9 +6,9 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use super::devices;
-use crate::registry::cells::{self, AGE, NAME, string};
-use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle};
+use crate::registry::cells::string;
+use crate::registry::strategy::{ResourceInfo, Scope, Strategy, Subresource};
+use crate::registry::{check, fill, lifecycle::Lifecycle};
 
 /// The strategy of DeviceTaintRules.
 pub struct DeviceTaintRule;
@@ -21,8 +21,6 @@ static INFO: ResourceInfo = ResourceInfo {
     subresources: &[Subresource::Status],
     ..super::V1
 };
-
-static COLUMNS: &[Column] = &[NAME, AGE];
 
 impl Strategy for DeviceTaintRule {
     fn resource(&self) -> &'static ResourceInfo {
@@ -39,12 +37,8 @@ impl Strategy for DeviceTaintRule {
         fill::object(object, "status");
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        lifecycle::create(object);
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        lifecycle::update(new, old);
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::GenerationAndStatus
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {
@@ -59,14 +53,6 @@ impl Strategy for DeviceTaintRule {
         }
         devices::taint(&mut errors, "spec.taint", &spec["taint"]);
         errors
-    }
-
-    fn columns(&self) -> &'static [Column] {
-        COLUMNS
-    }
-
-    fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
-        vec![cells::name(object), cells::age(object, now_secs)]
     }
 }
 

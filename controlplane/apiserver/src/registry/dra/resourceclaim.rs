@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::devices;
 use crate::registry::cells::{self, AGE, NAME, items, text};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle};
+use crate::registry::{check, fill, lifecycle::Lifecycle};
 
 /// The strategy of ResourceClaims.
 pub struct ResourceClaim;
@@ -35,12 +35,8 @@ impl Strategy for ResourceClaim {
         fill::object(object, "status");
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        lifecycle::reset_status(object);
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        lifecycle::keep_status(new, old);
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::Status
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

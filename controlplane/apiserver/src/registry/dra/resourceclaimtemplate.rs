@@ -6,8 +6,7 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use super::devices;
-use crate::registry::cells::{self, AGE, NAME};
-use crate::registry::strategy::{Column, ResourceInfo, Strategy};
+use crate::registry::strategy::{ResourceInfo, Strategy};
 use crate::registry::{check, fill};
 
 /// The strategy of ResourceClaimTemplates.
@@ -19,8 +18,6 @@ static INFO: ResourceInfo = ResourceInfo {
     singular: "resourceclaimtemplate",
     ..super::V1
 };
-
-static COLUMNS: &[Column] = &[NAME, AGE];
 
 impl Strategy for ResourceClaimTemplate {
     fn resource(&self) -> &'static ResourceInfo {
@@ -48,14 +45,6 @@ impl Strategy for ResourceClaimTemplate {
         let mut errors = FieldErrors::new();
         check::immutable(&mut errors, "spec", &new["spec"], &old["spec"]);
         errors
-    }
-
-    fn columns(&self) -> &'static [Column] {
-        COLUMNS
-    }
-
-    fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
-        vec![cells::name(object), cells::age(object, now_secs)]
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::registry::cells::{self, AGE, NAME, NONE, items, number, string, text};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle};
+use crate::registry::{check, fill, lifecycle::Lifecycle};
 
 /// The strategy of FlowSchemas.
 pub struct FlowSchema;
@@ -48,12 +48,8 @@ impl Strategy for FlowSchema {
         fill::object(object, "status");
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        lifecycle::create(object);
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        lifecycle::update(new, old);
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::GenerationAndStatus
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::registry::cells::{self, AGE, NAME, NONE, number, string, text};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle};
+use crate::registry::{check, fill, lifecycle::Lifecycle};
 
 /// The strategy of PriorityLevelConfigurations.
 pub struct PriorityLevelConfiguration;
@@ -68,12 +68,8 @@ impl Strategy for PriorityLevelConfiguration {
         fill::object(object, "status");
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        lifecycle::create(object);
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        lifecycle::update(new, old);
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::GenerationAndStatus
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

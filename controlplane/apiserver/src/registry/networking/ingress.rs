@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::registry::cells::{self, AGE, NAME, NONE, items, string, text};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle};
+use crate::registry::{check, fill, lifecycle::Lifecycle};
 
 /// The strategy of Ingresses.
 pub struct Ingress;
@@ -46,13 +46,12 @@ impl Strategy for Ingress {
         fill::object(&mut object["status"], "loadBalancer");
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        object["status"] = serde_json::json!({"loadBalancer": {}});
-        lifecycle::first_generation(object);
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::GenerationAndStatus
     }
 
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        lifecycle::update(new, old);
+    fn first_status(&self, _object: &Value) -> Value {
+        serde_json::json!({"loadBalancer": {}})
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

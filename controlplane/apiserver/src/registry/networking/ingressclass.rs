@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::registry::cells::{self, AGE, NAME, NONE, string, text};
 use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy};
-use crate::registry::{check, fill, lifecycle};
+use crate::registry::{check, fill, lifecycle::Lifecycle};
 
 /// The strategy of IngressClasses.
 pub struct IngressClass;
@@ -35,13 +35,8 @@ impl Strategy for IngressClass {
         fill::within(&mut object["spec"], "parameters", |parameters| fill::text(parameters, "scope", "Cluster"));
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        lifecycle::first_generation(object);
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        let changed = new["spec"] != old["spec"];
-        lifecycle::next_generation(new, old, changed);
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::Generation
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::registry::cells::{self, AGE, NAME, items, number, string, text};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy};
-use crate::registry::{check, fill, lifecycle};
+use crate::registry::{check, fill, lifecycle::Lifecycle};
 
 /// The strategy of NetworkPolicies.
 pub struct NetworkPolicy;
@@ -54,13 +54,8 @@ impl Strategy for NetworkPolicy {
         }
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        lifecycle::first_generation(object);
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        let changed = new["spec"] != old["spec"];
-        lifecycle::next_generation(new, old, changed);
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::Generation
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::registry::cells::{self, AGE, NAME, items, string, text};
 use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle};
+use crate::registry::{check, fill, lifecycle::Lifecycle};
 
 /// The strategy of ServiceCIDRs.
 pub struct ServiceCidr;
@@ -40,12 +40,8 @@ impl Strategy for ServiceCidr {
         fill::object(object, "status");
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        lifecycle::reset_status(object);
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        lifecycle::keep_status(new, old);
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::Status
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

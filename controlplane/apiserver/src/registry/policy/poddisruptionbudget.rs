@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::registry::cells::{self, AGE, NAME, integer, text};
 use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle};
+use crate::registry::{check, fill, lifecycle::Lifecycle};
 
 /// The strategy of PodDisruptionBudgets.
 pub struct PodDisruptionBudget;
@@ -40,14 +40,12 @@ impl Strategy for PodDisruptionBudget {
         }
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        object["status"] =
-            json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0});
-        lifecycle::first_generation(object);
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::GenerationAndStatus
     }
 
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        lifecycle::update(new, old);
+    fn first_status(&self, _object: &Value) -> Value {
+        json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0})
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::registry::cells::{self, AGE, NAME, integer, text};
 use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy};
-use crate::registry::{check, fill, lifecycle};
+use crate::registry::{check, fill, lifecycle::Lifecycle};
 
 /// The strategy of PriorityClasses.
 pub struct PriorityClass;
@@ -47,8 +47,8 @@ impl Strategy for PriorityClass {
         fill::text(object, "preemptionPolicy", "PreemptLowerPriority");
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        lifecycle::first_generation(object);
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::Generation
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

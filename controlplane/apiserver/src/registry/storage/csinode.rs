@@ -38,7 +38,7 @@ impl Strategy for CsiNode {
     }
 
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        lifecycle::keep_status(new, old);
+        lifecycle::keep(new, old, "status");
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

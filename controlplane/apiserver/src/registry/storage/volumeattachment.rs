@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::registry::cells::{self, AGE, NAME, string, text};
 use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle};
+use crate::registry::{check, fill, lifecycle::Lifecycle};
 
 /// The strategy of VolumeAttachments.
 pub struct VolumeAttachment;
@@ -51,12 +51,12 @@ impl Strategy for VolumeAttachment {
         fill::value(&mut object["status"], "attached", false);
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        object["status"] = json!({"attached": false});
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::Status
     }
 
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        lifecycle::keep_status(new, old);
+    fn first_status(&self, _object: &Value) -> Value {
+        json!({"attached": false})
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {

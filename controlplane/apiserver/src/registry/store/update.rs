@@ -12,7 +12,7 @@ use super::{Current, Store, WriteOptions, Written};
 use crate::{
     admission::quota::{Charged, Quotas},
     registry::{
-        encode, lifecycle, object_meta,
+        encode, object_meta,
         owners::{self, Owners},
         resource::Resource,
     },
@@ -232,7 +232,7 @@ fn prepare(resource: &Resource, target: &Change<'_>, new: &mut Value, old: &Valu
         Part::Resize | Part::EphemeralContainers => {
             object_meta::carry_over(new, old);
             strategy.default(new);
-            lifecycle::update(new, old);
+            strategy.prepare_for_update(new, old);
             let mut errors = object_meta::validate_update(new, old);
             errors.extend(strategy.validate(new));
             errors
