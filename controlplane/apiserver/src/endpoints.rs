@@ -111,9 +111,9 @@ impl Call<'_> {
     }
 
     /// An object made here, such as a patched one, checked as if the client had sent it.
-    pub(crate) fn recheck(&self, object: &serde_json::Value) -> Result<Decoded, Status> {
+    pub(crate) fn recheck(&self, object: &serde_json::Value, expected: &Gvk) -> Result<Decoded, Status> {
         let body = serde_json::to_vec(object).unwrap_or_default();
-        decode::decode(&body, ContentType::Json, &self.resource.gvk, self.field_validation()?)
+        decode::decode(&body, ContentType::Json, expected, self.field_validation()?)
     }
 
     /// The answer to a write.

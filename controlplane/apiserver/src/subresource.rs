@@ -6,6 +6,7 @@ mod eviction;
 mod finalize;
 mod pod_spec;
 mod scale;
+mod sent;
 pub(crate) mod stream;
 mod token;
 

@@ -3,10 +3,11 @@
 use coracle_api::{
     meta, patch,
     resource::Gvk,
+    schema,
     status::{FieldErrors, Status},
 };
 use http::header;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Call, update::check_name};
 use crate::{
@@ -69,10 +70,13 @@ pub(crate) async fn patch(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
     let written = call
         .server
         .update(call.resource, &target, |current| {
-            let patched = apply(call, format, current)?;
-            let mut decoded = call.recheck(&patched)?;
+            let gvk = &call.resource.gvk;
+            let mut decoded = call.recheck(&apply(call, gvk, format, current)?, gvk)?;
             check_name(call, &decoded.object)?;
-            settle_version(call, &mut decoded.object, current)?;
+            if meta::resource_version(&decoded.object) == meta::resource_version(current) {
+                // A patch that leaves it alone has no opinion on it; one that sets it has.
+                meta::remove(&mut decoded.object, &["metadata", "resourceVersion"]);
+            }
             warnings = decoded.warnings;
             Ok(decoded.object)
         })
@@ -80,29 +84,16 @@ pub(crate) async fn patch(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
     call.written(written, warnings)
 }
 
-/// The object with the patch applied.
-pub(crate) fn apply(call: &Call<'_>, format: Format, current: &Value) -> Result<Value, Status> {
+/// The object of kind `gvk` with the patch applied.
+pub(crate) fn apply(call: &Call<'_>, gvk: &Gvk, format: Format, current: &Value) -> Result<Value, Status> {
     match format {
         Format::Json => patch::json::apply(current, &call.body),
         Format::Merge => patch::merge::apply(current, &call.body),
-        Format::Strategic => match call.resource.schema {
+        Format::Strategic => match schema::table().by_gvk(gvk) {
             Some(schema) => patch::strategic::apply(schema, current, &call.body),
             None => Err(Status::unsupported_media_type(&FORMATS[..2])),
         },
         // Says which fields are whose: not a function of object and patch alone.
         Format::Apply => Err(Status::unsupported_media_type(&FORMATS[..3])),
     }
-}
-
-/// A patch that leaves `resourceVersion` alone has no opinion on it; one that sets it has.
-fn settle_version(call: &Call<'_>, patched: &mut Value, current: &Value) -> Result<(), Status> {
-    let version = meta::resource_version(patched);
-    if version == meta::resource_version(current) {
-        meta::remove(patched, &["metadata", "resourceVersion"]);
-    } else if !version.is_empty() && version.parse::<u64>().is_err() {
-        let mut errors = FieldErrors::default();
-        errors.invalid("metadata.resourceVersion", &json!(version), "must be an unsigned integer");
-        return Err(Status::invalid(&call.resource.gvk, &call.info.name, errors));
-    }
-    Ok(())
 }

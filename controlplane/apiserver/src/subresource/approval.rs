@@ -3,43 +3,31 @@
 use coracle_api::{meta, status::Status};
 use serde_json::{Value, json};
 
+use super::sent::Sent;
 use crate::{
     admission,
-    endpoints::{
-        Call,
-        patch::{self, Format},
-        update::check_name,
-    },
+    endpoints::{Call, update::check_name},
     registry::{
         owners::Owners,
         store::update::{Change, Part},
     },
     reply::Reply,
-    request_info::Verb,
 };
 
 /// Replaces or patches `status.conditions`.
 pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
     let options = call.write_options()?;
-    let format = if call.info.verb == Verb::Patch { Some(Format::of(call)?) } else { None };
-    let sent = if format.is_none() { Some(call.decode(&call.resource.gvk)?.object) } else { None };
+    let gvk = &call.resource.gvk;
+    let sent = Sent::of(call, gvk)?;
     let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
     let owners = Owners::of(call);
     let target = Change { namespace: "", ..admission::change(call, Part::Status, options, &admit, &owners) };
     let change = |old: &Value| {
-        let wanted = match (format, &sent) {
-            (Some(format), _) => call.recheck(&patch::apply(call, format, old)?)?.object,
-            (None, Some(sent)) => sent.clone(),
-            (None, None) => return Err(Status::bad_request("the body is empty")),
-        };
+        let wanted = sent.wanted(call, gvk, old)?;
         check_name(call, &wanted)?;
         let mut new = old.clone();
         meta::set(&mut new, &["status", "conditions"], dated(&wanted));
-        if format.is_none() {
-            meta::set_text(&mut new, "resourceVersion", meta::resource_version(&wanted));
-        } else {
-            meta::remove(&mut new, &["metadata", "resourceVersion"]);
-        }
+        sent.take_version(&mut new, &wanted, old);
         Ok(new)
     };
     let written = call.server.update(call.resource, &target, change).await?;

@@ -13,16 +13,12 @@ use coracle_api::{
 };
 use serde_json::{Value, json};
 
+use super::sent::Sent;
 use crate::{
     admission,
-    endpoints::{
-        Call,
-        patch::{self, Format},
-        update::check_name,
-    },
+    endpoints::{Call, update::check_name},
     registry::{cells::items, core::pod::qos, owners::Owners, store::update::Part},
     reply::Reply,
-    request_info::Verb,
 };
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -32,24 +28,13 @@ const LISTS: [&str; 2] = ["containers", "initContainers"];
 pub(super) async fn write(call: &Call<'_>, part: Part) -> Result<Reply, Status> {
     call.shape()?;
     let options = call.write_options()?;
-    let format = if call.info.verb == Verb::Patch { Some(Format::of(call)?) } else { None };
-    if format == Some(Format::Apply) {
-        return Err(Status::unsupported_media_type(&[
-            "application/json-patch+json",
-            "application/merge-patch+json",
-            "application/strategic-merge-patch+json",
-        ]));
-    }
-    let sent = if format.is_none() { Some(call.decode(&call.resource.gvk)?.object) } else { None };
+    let gvk = &call.resource.gvk;
+    let sent = Sent::of(call, gvk)?;
     let owners = Owners::of(call);
     let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
     let target = admission::change(call, part, options, &admit, &owners);
     let change = |old: &Value| {
-        let wanted = match (format, &sent) {
-            (Some(format), _) => call.recheck(&patch::apply(call, format, old)?)?.object,
-            (None, Some(sent)) => sent.clone(),
-            (None, None) => return Err(Status::bad_request("the body is empty")),
-        };
+        let wanted = sent.wanted(call, gvk, old)?;
         check_name(call, &wanted)?;
         let mut new = match part {
             Part::Resize => resized(&wanted, old),
@@ -57,12 +42,9 @@ pub(super) async fn write(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
         };
         let errors = if part == Part::Resize { check_resize(&new, old) } else { check_debug(&new, old) };
         if !errors.is_empty() {
-            return Err(Status::invalid(&call.resource.gvk, &call.info.name, errors));
+            return Err(Status::invalid(gvk, &call.info.name, errors));
         }
-        match meta::resource_version(&wanted) {
-            version if format.is_none() && !version.is_empty() => meta::set_text(&mut new, "resourceVersion", version),
-            _ => drop(meta::remove(&mut new, &["metadata", "resourceVersion"])),
-        }
+        sent.take_version(&mut new, &wanted, old);
         Ok(new)
     };
     let written = call.server.update(call.resource, &target, change).await?;

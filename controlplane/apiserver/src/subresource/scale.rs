@@ -6,15 +6,14 @@ use std::sync::Arc;
 
 use coracle_api::{
     decode::{self, ContentType, FieldValidation},
-    meta, patch,
+    meta,
     resource::Gvk,
-    schema,
     selector::{LabelSelector, ParseSelectorError},
     status::{FieldErrors, Status},
 };
 use serde_json::{Value, json};
 
-use super::parse;
+use super::{parse, sent::Sent};
 use crate::{
     admission,
     endpoints::{Call, get, patch::Format},
@@ -25,7 +24,6 @@ use crate::{
         strategy::{Column, ResourceInfo, Strategy},
     },
     reply::Reply,
-    request_info::Verb,
 };
 
 fn gvk() -> Gvk {
@@ -36,7 +34,7 @@ fn gvk() -> Gvk {
 pub(super) async fn get(call: &Call<'_>) -> Result<Reply, Status> {
     let shape = call.shape()?;
     let entry: Arc<_> = get::entry(call).await?;
-    let object = serde_json::from_slice(entry.json()).map_err(Status::internal)?;
+    let object = serde_json::from_slice(entry.unmanaged()).map_err(Status::internal)?;
     let scale = serde_json::to_vec(&scale_of(&object)).map_err(Status::internal)?;
     Ok(Call::shaped(&ScaleColumns, scale.into(), shape))
 }
@@ -71,47 +69,26 @@ impl Strategy for ScaleColumns {
 /// Replaces or patches the Scale of the object.
 pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
     let options = call.write_options()?;
-    let is_patch = call.info.verb == Verb::Patch;
-    let format = if is_patch { Some(Format::of(call)?) } else { None };
-    let sent = if is_patch { None } else { Some(call.decode(&gvk())?.object) };
+    let gvk = gvk();
+    let sent = Sent::of(call, &gvk)?;
+    let is_apply = matches!(sent, Sent::Patch(Format::Apply));
     let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
-    let owners = if format == Some(Format::Apply) { Owners::of_apply(call) } else { Owners::of(call) };
+    let owners = if is_apply { Owners::of_apply(call) } else { Owners::of(call) };
     let target = admission::change(call, Part::Main, options, &admit, &owners);
     let change = |old: &Value| {
+        if is_apply {
+            return applied(call, &owners, old);
+        }
         let present = scale_of(old);
-        let wanted = match (&sent, format) {
-            (Some(sent), _) => sent.clone(),
-            (None, Some(Format::Apply)) => return applied(call, &owners, old),
-            (None, Some(format)) => patched(call, format, &present)?,
-            (None, None) => return Err(Status::bad_request("the body is empty")),
-        };
+        let wanted = sent.wanted(call, &gvk, &present)?;
         check(call, &wanted)?;
         let mut new = old.clone();
         meta::set(&mut new, &["spec", "replicas"], meta::get_i64(&wanted, &["spec", "replicas"]).unwrap_or(0));
-        let version = meta::resource_version(&wanted);
-        if version.is_empty() || (is_patch && version == meta::resource_version(&present)) {
-            meta::remove(&mut new, &["metadata", "resourceVersion"]);
-        } else {
-            meta::set_text(&mut new, "resourceVersion", version);
-        }
+        sent.take_version(&mut new, &wanted, &present);
         Ok(new)
     };
     let written = call.server.update(call.resource, &target, change).await?;
     Ok(Reply::value(&scale_of(&parse(&written.json)?)).with_warnings(written.warnings))
-}
-
-fn patched(call: &Call<'_>, format: Format, scale: &Value) -> Result<Value, Status> {
-    let patched = match format {
-        Format::Json => patch::json::apply(scale, &call.body)?,
-        Format::Merge => patch::merge::apply(scale, &call.body)?,
-        Format::Strategic => {
-            let schema = schema::table().by_gvk(&gvk()).ok_or_else(Status::no_such_path)?;
-            patch::strategic::apply(schema, scale, &call.body)?
-        }
-        Format::Apply => return Err(Status::unsupported_media_type(&[])),
-    };
-    let body = serde_json::to_vec(&patched).map_err(Status::internal)?;
-    Ok(decode::decode(&body, ContentType::Json, &gvk(), FieldValidation::Ignore)?.object)
 }
 
 /// The object with an applied Scale. The owner of the replicas owns them in the object.
