@@ -49,7 +49,7 @@ async fn sweep(server: &ApiServer, events: &Resource, oldest: Timestamp) {
 }
 
 fn last_seen(entry: &Entry) -> Option<Timestamp> {
-    let event: Value = serde_json::from_slice(entry.json()).ok()?;
+    let event: Value = serde_json::from_slice(entry.unmanaged()).ok()?;
     let paths: [&[&str]; 4] =
         [&["metadata", "creationTimestamp"], &["lastTimestamp"], &["series", "lastObservedTime"], &["eventTime"]];
     paths.into_iter().filter_map(|path| meta::parse_time(meta::get_str(&event, path))).max()

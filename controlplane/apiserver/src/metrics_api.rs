@@ -101,7 +101,7 @@ async fn nodes(server: &Arc<ApiServer>, nodes: &[Arc<Entry>]) -> Vec<Value> {
 async fn pods(server: &Arc<ApiServer>, pods: &[Arc<Entry>]) -> Vec<Value> {
     let mut placed = Vec::with_capacity(pods.len());
     for pod in pods {
-        let Ok(object) = serde_json::from_slice::<Value>(pod.json()) else { continue };
+        let Ok(object) = serde_json::from_slice::<Value>(pod.unmanaged()) else { continue };
         let node = meta::get_str(&object, &["spec", "nodeName"]);
         if !node.is_empty() && meta::get_str(&object, &["status", "phase"]) == "Running" {
             placed.push((pod, node.to_owned()));
@@ -140,7 +140,7 @@ async fn summaries(server: &Arc<ApiServer>, names: &[&str]) -> HashMap<String, S
         let entry = nodes.and_then(|nodes| nodes.cache.get(&nodes.key("", name)))?;
         let (name, server) = ((*name).to_owned(), Arc::clone(server));
         Some(async move {
-            match tokio::time::timeout(NODE_TIMEOUT, Summary::fetch(&server, entry.json())).await {
+            match tokio::time::timeout(NODE_TIMEOUT, Summary::fetch(&server, entry.unmanaged())).await {
                 Ok(Ok(summary)) => Some((name, summary)),
                 Ok(Err(status)) => {
                     tracing::debug!(node = name, error = %status, "ask a node for its metrics");

@@ -1,7 +1,7 @@
 //! The watch cache: what GET, LIST and WATCH are served from.
 //!
 //! Every stored object is held here once, encoded, with its resourceVersion inside; nothing is parsed or encoded again
-//! for a reader. One watch of the store feeds it (`feed`). The cache never writes to the store.
+//! for a reader. What objects have in common, they share: field values, and what managers own (`managed`). One watch of the store feeds it (`feed`). The cache never writes to the store.
 //!
 //! How handlers use it:
 //!
@@ -9,7 +9,7 @@
 //! let pods = cache.resource("/registry/pods/")            registered at start, or later with `register`
 //!
 //! write            match backend.txn(..).await? { Committed(r) => cache.wait_for(r).await?, .. }   own writes are read
-//! GET  rv=""       cache.catch_up().await?; pods.get(key)            Arc<Entry>: .json(), .revision(), .uid() ...
+//! GET  rv=""       cache.catch_up().await?; pods.get(key)            Arc<Entry>: .json_bytes(), .revision() ...
 //! GET  rv="0"      pods.get(key)
 //! LIST rv=""       cache.catch_up().await?; pods.list(&ListRequest { at: Latest, limit, .. })
 //! LIST rv="0"      pods.list(&ListRequest { at: Latest, .. })
@@ -32,7 +32,9 @@ mod entry;
 mod event;
 mod feed;
 mod list;
+mod managed;
 mod metadata;
+mod pool;
 mod resource;
 mod ring;
 mod selection;

@@ -33,7 +33,7 @@ fn known(server: &ApiServer, namespace: &str) -> Vec<Value> {
     };
     let selection = Selection::of(Scope::Namespace(namespace.to_owned()));
     let snapshot = ranges.cache.snapshot();
-    snapshot.select(&selection, &ranges.prefix).filter_map(|entry| serde_json::from_slice(entry.json()).ok()).collect()
+    snapshot.select(&selection, &ranges.prefix).filter_map(|entry| serde_json::from_slice(entry.unmanaged()).ok()).collect()
 }
 
 /// Checks an object against every LimitRange of its namespace.

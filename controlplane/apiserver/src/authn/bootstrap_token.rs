@@ -31,7 +31,7 @@ pub(super) async fn authenticate(server: &ApiServer, token: &str) -> Option<(Use
     if entry.is_terminating() {
         return None;
     }
-    let object: Value = serde_json::from_slice(entry.json()).ok()?;
+    let object: Value = serde_json::from_slice(entry.unmanaged()).ok()?;
     let user = check(&object, id, secret, jiff::Timestamp::now())?;
     let need = Need::of(server, "secrets", "kube-system", entry.name(), entry.uid())?;
     Some((user, need))

@@ -198,7 +198,7 @@ impl Need {
     /// Whether the object is there, the very same.
     pub(crate) fn is_there(&self) -> bool {
         let Some(entry) = self.resource.cache.get(&self.key) else { return false };
-        entry.uid() == self.uid && !(entry.is_terminating() && is_overdue(entry.json()))
+        entry.uid() == self.uid && !(entry.is_terminating() && is_overdue(entry.unmanaged()))
     }
 }
 

@@ -117,7 +117,7 @@ fn head(resource: &Resource, meta: &ListMeta<'_>) -> String {
 
 fn objects_body(resource: &Resource, entries: Vec<Arc<Entry>>, meta: &ListMeta<'_>) -> Body {
     let head = head(resource, meta);
-    let items: usize = entries.iter().map(|entry| entry.json().len()).sum();
+    let items: usize = entries.iter().map(|entry| entry.json_len()).sum();
     let left = head.len() + items + entries.len().saturating_sub(1) + 3;
     Body::Chunks { source: Box::new(Chunks { head: Some(head), entries, next: 0 }), left: left as u64 }
 }
@@ -149,7 +149,7 @@ impl Iterator for Chunks {
             if self.next > 0 {
                 chunk.extend_from_slice(b",");
             }
-            chunk.extend_from_slice(entry.json());
+            entry.append_json(&mut chunk.0);
             self.next += 1;
         }
         if self.next == self.entries.len() {

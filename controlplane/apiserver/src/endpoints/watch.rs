@@ -188,7 +188,7 @@ impl Encoder {
                 line(kind.as_str(), &self.table(Some(&json), &revision))
             }
             Form::PartialObjectMetadata(version) => {
-                line(kind.as_str(), &table::partial_metadata(entry.json(), version))
+                line(kind.as_str(), &table::partial_metadata(&entry.json_bytes(), version))
             }
         }
     }

@@ -1,8 +1,8 @@
 //! One object as the cache holds it: encoded once, with what selectors ask about found once.
 //!
 //! The object's JSON lies inside a ready watch line, `{"type":"ADDED","object":` before it and `}\n` after it, so that a
-//! LIST (a slice) and a WATCH (the whole) share the same bytes. Labels and the UID are offsets into these bytes. The
-//! object is never held as a tree.
+//! LIST (a slice) and a WATCH (the whole) share the same bytes. Labels and the UID are offsets into these bytes. What
+//! managers own is taken out of them ([`super::managed`]). The object is never held as a tree.
 
 use std::{fmt, ops::Range, sync::Arc};
 
@@ -12,7 +12,9 @@ use serde_json::Value;
 
 use super::{
     event::EventKind,
+    managed::Gaps,
     metadata::{self, Labels, Metadata, Span},
+    pool::Pool,
 };
 
 /// What stored objects begin with.
@@ -34,6 +36,8 @@ pub struct Entry {
     namespace: Range<u16>,
     name_start: u16,
     line: Bytes,
+    /// Where in the object's JSON something was taken out.
+    gaps: Gaps,
     line_kind: EventKind,
     revision: Revision,
     create_revision: Revision,
@@ -62,6 +66,8 @@ pub(crate) struct EntrySource<'a> {
     pub(crate) prefix: &'a str,
     /// Whether keys have a namespace element.
     pub(crate) namespaced: bool,
+    /// Where texts are shared.
+    pub(crate) pool: &'a Pool,
 }
 
 impl Entry {
@@ -89,44 +95,69 @@ impl Entry {
     /// `metadata.uid`; empty if the object has none.
     #[must_use]
     pub fn uid(&self) -> &str {
-        self.uid.text(self.json())
+        self.uid.text(self.unmanaged())
     }
 
-    /// The object's JSON, resourceVersion included.
+    /// The object's JSON but for what its managers own: a long `fieldsV1` is `{}`. For readers inside the server, which
+    /// look for other things; what clients see is [`Entry::json_bytes`].
     #[must_use]
-    pub fn json(&self) -> &[u8] {
+    pub fn unmanaged(&self) -> &[u8] {
         &self.line[self.line_kind.line_prefix().len()..self.line.len() - LINE_SUFFIX.len()]
     }
 
-    /// [`Entry::json`], sharing the bytes.
+    /// The object's JSON, resourceVersion included; shared with the cache if nothing was taken out of it.
     #[must_use]
     pub fn json_bytes(&self) -> Bytes {
-        self.line.slice(self.line_kind.line_prefix().len()..self.line.len() - LINE_SUFFIX.len())
+        if self.gaps.is_empty() {
+            return self.line.slice(self.line_kind.line_prefix().len()..self.line.len() - LINE_SUFFIX.len());
+        }
+        let mut json = Vec::with_capacity(self.json_len());
+        self.append_json(&mut json);
+        json.into()
+    }
+
+    /// Appends [`Entry::json_bytes`] to `out`.
+    pub(crate) fn append_json(&self, out: &mut Vec<u8>) {
+        self.gaps.append_filled(self.unmanaged(), out);
+    }
+
+    /// How long [`Entry::json_bytes`] is.
+    pub(crate) fn json_len(&self) -> usize {
+        self.unmanaged().len() + self.gaps.growth()
     }
 
     /// The watch line of this object: `{"type":"ADDED","object":{...}}` and a newline.
     ///
-    /// Costs nothing for the kind of event that made this entry; another kind copies.
+    /// Costs nothing for the kind of event that made this entry if nothing was taken out; else it is made.
     #[must_use]
     pub fn line(&self, kind: EventKind) -> Bytes {
-        if kind == self.line_kind {
+        if self.is_line(kind) {
             return self.line.clone();
         }
-        [kind.line_prefix(), self.json(), LINE_SUFFIX].concat().into()
+        let mut line = Vec::with_capacity(self.line_len(kind));
+        self.append_line(kind, &mut line);
+        line.into()
     }
 
     /// Appends [`Entry::line`] to `out`.
     pub(crate) fn append_line(&self, kind: EventKind, out: &mut Vec<u8>) {
-        if kind == self.line_kind {
+        if self.is_line(kind) {
             out.extend_from_slice(&self.line);
         } else {
-            [kind.line_prefix(), self.json(), LINE_SUFFIX].iter().for_each(|part| out.extend_from_slice(part));
+            out.extend_from_slice(kind.line_prefix());
+            self.append_json(out);
+            out.extend_from_slice(LINE_SUFFIX);
         }
     }
 
     /// How long [`Entry::line`] is.
     pub(crate) fn line_len(&self, kind: EventKind) -> usize {
-        self.line.len() - self.line_kind.line_prefix().len() + kind.line_prefix().len()
+        kind.line_prefix().len() + self.json_len() + LINE_SUFFIX.len()
+    }
+
+    /// Whether the bytes that are held are the line for `kind`.
+    fn is_line(&self, kind: EventKind) -> bool {
+        kind == self.line_kind && self.gaps.is_empty()
     }
 
     /// The `resourceVersion`: the revision of the last write; for a deleted object that of the deletion.
@@ -144,12 +175,12 @@ impl Entry {
     /// The value of a label.
     #[must_use]
     pub fn label(&self, name: &str) -> Option<&str> {
-        self.labels.iter(self.json()).find_map(|(key, value)| (key == name).then_some(value))
+        self.labels.iter(self.unmanaged()).find_map(|(key, value)| (key == name).then_some(value))
     }
 
     /// All labels, in stored order.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.labels.iter(self.json())
+        self.labels.iter(self.unmanaged())
     }
 
     /// The value of `metadata.name`, `metadata.namespace` or an indexed field; `None` for a field that is not indexed.
@@ -173,9 +204,9 @@ impl Entry {
         self.terminating
     }
 
-    /// How many bytes the encoded object occupies.
+    /// How many bytes the encoded object occupies, what it shares included.
     pub(crate) fn size(&self) -> usize {
-        self.line.len()
+        self.line.len() + self.gaps.growth()
     }
 
     /// Makes an entry of a stored state. `index` gets the object as a tree if it needs one.
@@ -185,9 +216,14 @@ impl Entry {
     ) -> Result<Self, DecodeStored> {
         let key = &source.kv.key;
         let failed = |error| DecodeStored { key: Arc::clone(key), source: error };
-        let line = encode_line(&source.kv.value, source.kind, source.kv.mod_revision).map_err(failed)?;
-        let json = &line[source.kind.line_prefix().len()..];
-        let Metadata { uid, labels, terminating } = metadata::parse(json).map_err(failed)?;
+        let mut json = with_revision(&source.kv.value, source.kv.mod_revision).map_err(failed)?;
+        let mut metadata = metadata::parse(&json).map_err(failed)?;
+        let gaps = Gaps::cut(&mut json, &metadata.managed, source.pool);
+        if !gaps.is_empty() {
+            metadata = metadata::parse(&json).map_err(failed)?;
+        }
+        let Metadata { uid, labels, terminating, .. } = metadata;
+        let line = [source.kind.line_prefix(), &json, LINE_SUFFIX].concat();
         let fields = index(&source.kv.value).map_err(failed)?;
         let (namespace, name_start) = split_key(key, source);
         Ok(Self {
@@ -195,6 +231,7 @@ impl Entry {
             namespace,
             name_start,
             line: line.into(),
+            gaps,
             line_kind: source.kind,
             revision: source.kv.mod_revision,
             create_revision: source.kv.create_revision,
@@ -208,7 +245,7 @@ impl Entry {
     /// This object as a watcher sees it go at `revision`: what it was, with the revision of its going.
     pub(crate) fn gone_at(&self, revision: Revision) -> Self {
         let kind = EventKind::Deleted;
-        let json = self.json();
+        let json = self.unmanaged();
         // The revision is always the first member of the metadata: `decode` put it there.
         let digits_start = STORED_PREFIX.len() + br#""resourceVersion":""#.len();
         let digits = json[digits_start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -217,11 +254,13 @@ impl Entry {
             [kind.line_prefix(), &json[..digits_start], number.as_bytes(), &json[digits_start + digits..], LINE_SUFFIX]
                 .concat();
         let parsed = metadata::parse(&line[kind.line_prefix().len()..]).unwrap_or_default();
+        let gaps = self.gaps.moved(digits_start + digits, digits_start + number.len());
         Self {
             key: Arc::clone(&self.key),
             namespace: self.namespace.clone(),
             name_start: self.name_start,
             line: line.into(),
+            gaps,
             line_kind: kind,
             revision,
             create_revision: self.create_revision,
@@ -269,14 +308,14 @@ impl Ord for ByKey {
     }
 }
 
-/// The watch line of a stored object, resourceVersion spliced in.
-fn encode_line(stored: &[u8], kind: EventKind, revision: Revision) -> Result<Vec<u8>, serde_json::Error> {
+/// A stored object, resourceVersion spliced in.
+fn with_revision(stored: &[u8], revision: Revision) -> Result<Vec<u8>, serde_json::Error> {
     let Some(rest) = stored.strip_prefix(STORED_PREFIX) else {
-        return encode_line(&metadata_first(stored)?, kind, revision);
+        return with_revision(&metadata_first(stored)?, revision);
     };
     let separator = if rest.first() == Some(&b'}') { "" } else { "," };
     let version = format!("\"resourceVersion\":\"{revision}\"{separator}");
-    Ok([kind.line_prefix(), STORED_PREFIX, version.as_bytes(), rest, LINE_SUFFIX].concat())
+    Ok([STORED_PREFIX, version.as_bytes(), rest].concat())
 }
 
 /// The slow way for bytes that another writer stored: the same object with its metadata in front.

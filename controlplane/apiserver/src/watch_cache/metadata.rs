@@ -1,14 +1,16 @@
-//! Reads from an object's JSON what selectors and handlers ask about most: labels, UID, whether it is going away.
+//! Reads from an object's JSON what selectors and handlers ask about most: labels, UID, whether it is going away; and
+//! where the text is that managers own.
 //!
 //! Metadata comes first in stored objects, so reading stops before spec and status. Nothing is copied: what is found
 //! are offsets. Labels with escapes (none that the API server admits) are the exception and are held unescaped.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, ops::Range};
 
 use serde::{
     Deserialize, Deserializer,
     de::{IgnoredAny, MapAccess, Visitor},
 };
+use serde_json::value::RawValue;
 
 const METADATA_KEY: &[u8] = br#"{"metadata":"#;
 
@@ -22,8 +24,12 @@ pub(crate) struct Span {
 impl Span {
     /// The text, in the JSON that the span was found in.
     pub(crate) fn text(self, json: &[u8]) -> &str {
+        json.get(self.range()).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
+    }
+
+    fn range(self) -> Range<usize> {
         let start = self.start as usize;
-        json.get(start..start + self.len as usize).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
+        start..start + self.len as usize
     }
 
     fn of(text: &str, json: &[u8]) -> Option<Self> {
@@ -67,6 +73,8 @@ pub(crate) struct Metadata {
     pub(crate) uid: Span,
     pub(crate) labels: Labels,
     pub(crate) terminating: bool,
+    /// Each `managedFields[*].fieldsV1`.
+    pub(crate) managed: Vec<Range<usize>>,
 }
 
 /// Reads the metadata of an object whose first member is its metadata; of any other, nothing.
@@ -85,7 +93,9 @@ pub(crate) fn parse(json: &[u8]) -> Result<Metadata, serde_json::Error> {
         Some(spans) => Labels::Spans(spans),
         None => Labels::Owned(pairs.iter().map(|(key, value)| (Box::from(&*key.0), Box::from(&*value.0))).collect()),
     };
-    Ok(Metadata { uid, labels, terminating: wire.deletion_timestamp.is_some() })
+    let managed = wire.managed_fields.unwrap_or_default().into_iter().filter_map(|manager| manager.fields);
+    let managed = managed.filter_map(|fields| Span::of(fields.get(), json).map(Span::range)).collect();
+    Ok(Metadata { uid, labels, terminating: wire.deletion_timestamp.is_some(), managed })
 }
 
 #[derive(Deserialize)]
@@ -96,6 +106,14 @@ struct Wire<'a> {
     labels: Option<Pairs<'a>>,
     #[serde(rename = "deletionTimestamp", default)]
     deletion_timestamp: Option<IgnoredAny>,
+    #[serde(rename = "managedFields", borrow, default)]
+    managed_fields: Option<Vec<Manager<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct Manager<'a> {
+    #[serde(rename = "fieldsV1", borrow, default)]
+    fields: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize, Default)]

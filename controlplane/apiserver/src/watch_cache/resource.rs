@@ -4,7 +4,6 @@
 //! a pointer, and the past is the present with the ring's events undone.
 
 use std::{
-    collections::HashSet,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -14,13 +13,14 @@ use std::{
 
 use coracle_store::{Event, KeyValue, Revision};
 use imbl::OrdSet;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 
 use super::{
     ResourceConfig, WatchCacheError, WatchCacheLimits,
     entry::{ByKey, Entry, EntrySource, Fields},
     event::{EventKind, WatchEvent},
     list::{ListAt, ListRequest, ListResult},
+    pool::Pool,
     ring::{Group, announce},
     selection::{Scope, Selection},
     snapshot::Snapshot,
@@ -35,8 +35,8 @@ pub struct ResourceCache {
     /// Revision up to which the whole cache, all resources, has been fed.
     applied: Arc<AtomicU64>,
     state: RwLock<State>,
-    /// Values of indexed fields that objects share. Touched by the feed alone.
-    values: Mutex<HashSet<Arc<str>>>,
+    /// What objects share: values of indexed fields, what managers own. Touched by the feed alone.
+    pool: Pool,
 }
 
 impl ResourceCache {
@@ -47,7 +47,7 @@ impl ResourceCache {
         start: Revision,
     ) -> Arc<Self> {
         let state = State::new(start, limits);
-        Arc::new(Self { config, limits, applied, state: RwLock::new(state), values: Mutex::default() })
+        Arc::new(Self { config, limits, applied, state: RwLock::new(state), pool: Pool::default() })
     }
 
     /// What the resource was registered with.
@@ -284,7 +284,8 @@ impl ResourceCache {
 
     /// What cannot be decoded is left out, loudly: one broken object must not hide the others.
     fn decode(&self, kv: &KeyValue, kind: EventKind, prev: Option<&Entry>) -> Option<Arc<Entry>> {
-        let source = EntrySource { kv, kind, prefix: &self.config.prefix, namespaced: self.config.namespaced };
+        let ResourceConfig { prefix, namespaced, .. } = &self.config;
+        let source = EntrySource { kv, kind, prefix, namespaced: *namespaced, pool: &self.pool };
         let index = |json: &[u8]| match prev {
             Some(prev) if kind == EventKind::Deleted => Ok(prev.fields().into()),
             _ => self.index(json),
@@ -300,11 +301,7 @@ impl ResourceCache {
             return Ok(Fields::default());
         };
         let fields = index(&serde_json::from_slice(json)?);
-        let mut values = self.values.lock();
-        if values.len() == values.capacity() {
-            values.retain(|value| Arc::strong_count(value) > 1);
-        }
-        Ok(fields.into_iter().map(|(name, value)| (name, share(&mut values, value))).collect())
+        Ok(fields.into_iter().map(|(name, value)| (name, self.pool.share(&value))).collect())
     }
 
     // === states of the past ===
@@ -378,13 +375,4 @@ fn concerns(scope: &Scope, event: &WatchEvent) -> bool {
         Scope::Namespace(namespace) => event.entry.namespace() == Some(namespace),
         Scope::Key(key) => event.entry.key() == key,
     }
-}
-
-fn share(values: &mut HashSet<Arc<str>>, value: String) -> Arc<str> {
-    if let Some(known) = values.get(value.as_str()) {
-        return Arc::clone(known);
-    }
-    let value: Arc<str> = value.into();
-    values.insert(Arc::clone(&value));
-    value
 }

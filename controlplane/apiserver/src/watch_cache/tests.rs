@@ -120,7 +120,7 @@ fn names(entries: &[Arc<Entry>]) -> Vec<String> {
 }
 
 fn object(entry: &Entry) -> Value {
-    serde_json::from_slice(entry.json()).unwrap()
+    serde_json::from_slice(&entry.json_bytes()).unwrap()
 }
 
 fn metadata(value: &Value) -> Value {

@@ -120,10 +120,10 @@ impl Placements {
         let Some(node) = entry.field(NODE_NAME).filter(|node| !node.is_empty()) else { return };
         let known = self.nodes.get(node).and_then(|pods| pods.get(entry.key()));
         // A bound pod goes on referring to the same objects, but for containers that are put in later.
-        if known.is_some_and(|placed| placed.created == entry.create_revision()) && !may_grow(entry.json()) {
+        if known.is_some_and(|placed| placed.created == entry.create_revision()) && !may_grow(entry.unmanaged()) {
             return;
         }
-        let Ok(pod) = serde_json::from_slice::<Value>(entry.json()) else { return };
+        let Ok(pod) = serde_json::from_slice::<Value>(entry.unmanaged()) else { return };
         let references = self.share(References::of(&pod));
         let placed = Placed { references, created: entry.create_revision() };
         self.nodes.entry(node.into()).or_default().insert(entry.key().into(), placed);

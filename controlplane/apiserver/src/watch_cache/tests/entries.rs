@@ -3,7 +3,10 @@
 use coracle_store::KeyValue;
 
 use super::*;
-use crate::watch_cache::entry::{EntrySource, Fields};
+use crate::watch_cache::{
+    entry::{EntrySource, Fields},
+    pool::Pool,
+};
 
 fn decode(stored: &str, kind: EventKind) -> Entry {
     let kv = KeyValue {
@@ -12,8 +15,12 @@ fn decode(stored: &str, kind: EventKind) -> Entry {
         create_revision: Revision(3),
         mod_revision: Revision(42),
     };
-    let source = EntrySource { kv: &kv, kind, prefix: PODS, namespaced: true };
+    let source = EntrySource { kv: &kv, kind, prefix: PODS, namespaced: true, pool: &Pool::default() };
     Entry::decode(&source, |_| Ok(Fields::default())).unwrap()
+}
+
+fn text(entry: &Entry) -> String {
+    String::from_utf8(entry.json_bytes().to_vec()).unwrap()
 }
 
 #[test]
@@ -36,7 +43,6 @@ fn revision_is_spliced_into_the_metadata() {
         (r#"{}"#, r#"{"metadata":{"resourceVersion":"42"}}"#),
     ] {
         let entry = decode(stored, EventKind::Added);
-        assert_eq!(std::str::from_utf8(entry.json()).unwrap(), expected);
         assert_eq!(entry.json_bytes(), expected);
     }
 }
@@ -46,11 +52,7 @@ fn line_announces_any_kind_of_event() {
     for made_for in [EventKind::Added, EventKind::Modified, EventKind::Deleted] {
         let entry = decode(r#"{"metadata":{"name":"a"}}"#, made_for);
         for kind in [EventKind::Added, EventKind::Modified, EventKind::Deleted] {
-            let expected = format!(
-                "{{\"type\":\"{}\",\"object\":{}}}\n",
-                kind.as_str(),
-                std::str::from_utf8(entry.json()).unwrap()
-            );
+            let expected = format!("{{\"type\":\"{}\",\"object\":{}}}\n", kind.as_str(), text(&entry));
             assert_eq!(entry.line(kind), expected);
         }
     }
@@ -100,10 +102,31 @@ fn gone_entry_keeps_all_but_the_revision() {
         decode(r#"{"metadata":{"name":"a","uid":"u-1","labels":{"app":"web"}},"kind":"Pod"}"#, EventKind::Added);
     let gone = entry.gone_at(Revision(1000));
     assert_eq!(
-        std::str::from_utf8(gone.json()).unwrap(),
+        text(&gone),
         r#"{"metadata":{"resourceVersion":"1000","name":"a","uid":"u-1","labels":{"app":"web"}},"kind":"Pod"}"#
     );
     assert_eq!((gone.uid(), gone.label("app"), gone.revision()), ("u-1", Some("web"), Revision(1000)));
+}
+
+#[test]
+fn what_managers_own_is_shared_and_shown_again() {
+    let owned = format!(r#"{{"f:spec":{{"f:{}":{{}}}}}}"#, "x".repeat(300));
+    let managers =
+        format!(r#"[{{"fieldsV1":{owned},"manager":"a"}},{{"fieldsV1":{{}},"manager":"b"}},{{"fieldsV1":{owned}}}]"#);
+    let rest = r#""name":"a","uid":"u-1"},"kind":"Pod"}"#;
+    let stored = format!(r#"{{"metadata":{{"labels":{{"app":"web"}},"managedFields":{managers},{rest}"#);
+    let whole =
+        |revision: u64| stored.replacen(r#"{"labels"#, &format!(r#"{{"resourceVersion":"{revision}","labels"#), 1);
+    let entry = decode(&stored, EventKind::Modified);
+    let gone = entry.gone_at(Revision(1000));
+    for (entry, kind, whole) in [(entry, EventKind::Modified, whole(42)), (gone, EventKind::Deleted, whole(1000))] {
+        assert!(entry.unmanaged().len() + 2 * owned.len() < whole.len() + 10, "both are taken out");
+        assert!(serde_json::from_slice::<Value>(entry.unmanaged()).is_ok());
+        assert_eq!((text(&entry), entry.json_len()), (whole.clone(), whole.len()));
+        let line = format!("{{\"type\":\"{}\",\"object\":{whole}}}\n", kind.as_str());
+        assert_eq!((entry.line(kind), entry.line_len(kind)), (line.clone().into(), line.len()));
+        assert_eq!((entry.uid(), entry.label("app")), ("u-1", Some("web")));
+    }
 }
 
 #[test]
@@ -114,6 +137,7 @@ fn broken_bytes_are_refused() {
         create_revision: Revision(1),
         mod_revision: Revision(1),
     };
-    let source = EntrySource { kv: &kv, kind: EventKind::Added, prefix: PODS, namespaced: true };
+    let source =
+        EntrySource { kv: &kv, kind: EventKind::Added, prefix: PODS, namespaced: true, pool: &Pool::default() };
     assert!(Entry::decode(&source, |_| Ok(Fields::default())).is_err());
 }

@@ -149,7 +149,7 @@ async fn event_shares_its_bytes_with_all_watchers_and_the_list() {
     let lines = [&mut first, &mut second].map(|watcher| watcher.ready().unwrap()[0].line());
     let listed = cluster.pods.get(&pod_key("ns/a")).unwrap();
     assert_eq!(lines[0].as_ptr(), lines[1].as_ptr());
-    assert!(lines[0].as_ptr_range().contains(&listed.json().as_ptr()));
+    assert!(lines[0].as_ptr_range().contains(&listed.unmanaged().as_ptr()));
 }
 
 #[tokio::test]
