@@ -8,7 +8,6 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet};
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::core::SelectorExt;
@@ -22,6 +21,7 @@ use crate::controller::{self, CallContext, Outcome, ReconcileError, or_event};
 use crate::event_recorder::{EventRecorder, EventType};
 use crate::informer::Informer;
 use crate::owner::{controller_of, is_controlled_by, selector_of};
+use crate::pod::Pod;
 use crate::work_queue::WorkQueue;
 
 mod hash;

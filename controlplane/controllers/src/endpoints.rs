@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, Service};
+use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Service};
 use kube::api::{DeleteParams, ObjectMeta, PostParams};
 use kube::{Api, Client};
 use tokio_util::sync::CancellationToken;
@@ -18,6 +18,7 @@ use crate::context::{Context, is_already_exists, is_namespace_terminating, is_no
 use crate::controller::{self, CallContext, Outcome};
 use crate::endpointslice::plan::pod_reference;
 use crate::informer::Informer;
+use crate::pod::Pod;
 use crate::pod_state;
 use crate::service_endpoints::{self, Family, HEADLESS, selects};
 use crate::work_queue::WorkQueue;

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client};
@@ -20,6 +20,7 @@ use crate::controller::{self, CallContext, Outcome, ReconcileError, or_event};
 use crate::event_recorder::{EventRecorder, EventType};
 use crate::expectations::Expectations;
 use crate::informer::Informer;
+use crate::pod::Pod;
 use crate::service_endpoints::{self, selects};
 use crate::work_queue::WorkQueue;
 

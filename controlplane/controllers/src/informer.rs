@@ -27,7 +27,7 @@ type Handler<K> = Box<dyn Fn(&Change<'_, K>) + Send + Sync>;
 pub(crate) struct Informer<K: 'static> {
     api: Api<K>,
     config: watcher::Config,
-    trim: fn(&mut K),
+    trim: Box<dyn FnMut(&mut K) + Send>,
     cache: Arc<Cache<K>>,
     handlers: Vec<Handler<K>>,
     synced: watch::Sender<bool>,
@@ -38,12 +38,12 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
     /// `trim` drops what no controller reads.
-    pub(crate) fn new(api: Api<K>, config: watcher::Config, trim: fn(&mut K)) -> Self {
+    pub(crate) fn new(api: Api<K>, config: watcher::Config, trim: impl FnMut(&mut K) + Send + 'static) -> Self {
         let config = config.streaming_lists();
         Self {
             api,
             config,
-            trim,
+            trim: Box::new(trim),
             cache: Arc::new(Cache::new()),
             handlers: Vec::new(),
             synced: watch::Sender::new(false),
@@ -65,7 +65,7 @@ where
 
     /// Watches until `shutdown`, over any number of failures of the server.
     pub(crate) async fn run(self, shutdown: CancellationToken) {
-        let Self { api, mut config, trim, cache, handlers, synced } = self;
+        let Self { api, mut config, mut trim, cache, handlers, synced } = self;
         let mut pause = RETRY_FIRST;
         let mut writer = Writer::new();
         'session: loop {

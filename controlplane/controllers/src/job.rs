@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::SelectorExt;
@@ -27,6 +26,7 @@ use crate::controller::{self, CallContext, Outcome, ReconcileError, ignore_missi
 use crate::event_recorder::{EventRecorder, EventType};
 use crate::informer::Informer;
 use crate::owner::{controller_of, selector_of};
+use crate::pod::Pod;
 use crate::pod_control::PodControl;
 use crate::pod_state;
 use crate::work_queue::WorkQueue;

@@ -13,7 +13,8 @@
 //! | `work_queue`, `controller` | one reconcile a key at a time; failures come back later and block nobody |
 //! | `event_recorder` | Events, aggregated and bounded |
 //! | `owner`, `claim` | controller references; adopting and releasing by them |
-//! | `pod_control`, `expectations`, `pod_state` | creates and deletes; writes not seen yet; questions about a Pod |
+//! | `pod`, `pod_state` | a Pod as it is held; questions about it |
+//! | `pod_control`, `expectations` | creates and deletes pods; writes not seen yet |
 //! | `deployment`, `replicaset` | from a Deployment to Pods |
 //! | `job` | from a Job to Pods that end |
 //! | `endpointslice`, `endpoints`, `service_endpoints` | from a Service to the addresses behind it |
@@ -55,6 +56,7 @@ mod namespace_content;
 mod node_ipam;
 mod node_lifecycle;
 mod owner;
+mod pod;
 mod pod_control;
 mod pod_gc;
 mod pod_state;

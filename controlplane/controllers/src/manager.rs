@@ -8,7 +8,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Endpoints, Namespace, Node, Pod, ResourceQuota, Secret, Service, ServiceAccount,
+    ConfigMap, Endpoints, Namespace, Node, ResourceQuota, Secret, Service, ServiceAccount,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::rbac::v1::ClusterRole;
@@ -37,8 +37,8 @@ use crate::namespace::NamespaceController;
 use crate::namespace_content::{self, NamespaceContentController};
 use crate::node_ipam::NodeIpamController;
 use crate::node_lifecycle::{self, NodeLifecycleController};
+use crate::pod::{self, Pod};
 use crate::pod_gc::PodGcController;
-use crate::pod_state;
 use crate::replicaset::ReplicaSetController;
 use crate::resource_quota::ResourceQuotaController;
 use crate::served_kinds::ServedKinds;
@@ -154,7 +154,7 @@ impl Informers {
         let named = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
         let tokens = watcher::Config::default().fields(&format!("type={}", token_cleaner::TOKEN_TYPE));
         Self {
-            pods: Informer::new(Api::all(client.clone()), everything(), pod_state::trim),
+            pods: Informer::new(Api::all(client.clone()), everything(), pod::trimmer()),
             replica_sets: Informer::new(Api::all(client.clone()), everything(), |_| {}),
             deployments: Informer::new(Api::all(client.clone()), everything(), |_| {}),
             jobs: Informer::new(Api::all(client.clone()), everything(), |_| {}),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::{Api, Client};
@@ -20,6 +20,7 @@ use crate::cache::{Cache, Change, Key};
 use crate::context::{Context, is_not_found, message_of};
 use crate::controller::{self, CallContext, Outcome, ReconcileError, or_event};
 use crate::informer::Informer;
+use crate::pod::Pod;
 use crate::served_kinds::{ServedKind, ServedKinds};
 use crate::work_queue::WorkQueue;
 

@@ -97,11 +97,11 @@ pub(crate) fn selector_of(selector: &LabelSelector) -> Option<Selector> {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::Pod;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use k8s_openapi::jiff::Timestamp;
 
     use super::*;
+    use crate::pod::Pod;
 
     fn pod(name: &str, label: &str, controller: Option<&str>, going: bool) -> Arc<Pod> {
         let owner = |uid: &str| OwnerReference { uid: uid.into(), controller: Some(true), ..OwnerReference::default() };

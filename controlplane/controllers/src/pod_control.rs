@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource};
 
@@ -17,6 +17,7 @@ use crate::cache::Key;
 use crate::context::{Context, is_namespace_terminating, is_not_found, message_of};
 use crate::event_recorder::{EventRecorder, EventType};
 use crate::expectations::Expectations;
+use crate::pod::Pod;
 
 /// The hand of one controller.
 pub(crate) struct PodControl {
@@ -58,7 +59,7 @@ impl PodControl {
         key: &Key,
         owner: &K,
         total: usize,
-        pod: impl Fn(usize) -> Cow<'a, Pod>,
+        pod: impl Fn(usize) -> Cow<'a, v1::Pod>,
     ) -> Tally {
         let mut tally = Tally { done: 0, failed: None };
         let mut sent = 0;
@@ -78,7 +79,12 @@ impl PodControl {
         tally
     }
 
-    async fn create<K: Resource<DynamicType = ()>>(&self, key: &Key, owner: &K, pod: &Pod) -> Result<(), kube::Error> {
+    async fn create<K: Resource<DynamicType = ()>>(
+        &self,
+        key: &Key,
+        owner: &K,
+        pod: &v1::Pod,
+    ) -> Result<(), kube::Error> {
         match self.pods(key).create(&PostParams::default(), pod).await {
             Ok(created) => {
                 let message = format!("Created pod: {}", name_of(&created));
@@ -126,13 +132,13 @@ impl PodControl {
         }
     }
 
-    fn pods(&self, key: &Key) -> Api<Pod> {
+    fn pods(&self, key: &Key) -> Api<v1::Pod> {
         Api::namespaced(self.client.clone(), &key.namespace)
     }
 }
 
-fn name_of(pod: &Pod) -> &str {
-    pod.metadata.name.as_deref().unwrap_or_default()
+fn name_of<K: Resource>(pod: &K) -> &str {
+    pod.meta().name.as_deref().unwrap_or_default()
 }
 
 /// Sizes of the batches in which `total` creates are sent: 1, 2, 4... so that a create which always fails fails once.

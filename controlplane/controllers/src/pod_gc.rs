@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client};
@@ -18,6 +18,7 @@ use crate::cache::{Cache, Change, Key};
 use crate::context::{Context, is_not_found};
 use crate::controller::{self, CallContext, Outcome, ReconcileError};
 use crate::informer::Informer;
+use crate::pod::Pod;
 use crate::pod_state;
 use crate::work_queue::WorkQueue;
 
@@ -188,7 +189,7 @@ fn surplus(mut finished: Vec<Arc<Pod>>, threshold: usize) -> Vec<Arc<Pod>> {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::PodSpec;
+    use crate::pod::PodSpec;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use kube::api::ObjectMeta;
 

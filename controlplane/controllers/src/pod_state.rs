@@ -4,8 +4,10 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use k8s_openapi::api::core::v1::PodCondition;
 use k8s_openapi::jiff::Timestamp;
+
+use crate::pod::Pod;
 
 /// `status.phase`, or empty.
 pub(crate) fn phase(pod: &Pod) -> &str {
@@ -56,28 +58,4 @@ pub(crate) fn until_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp)
     let available_at =
         ready_since(pod)?.checked_add(Duration::from_secs(min_ready_seconds.unsigned_abs().into())).ok()?;
     Some(Duration::try_from(available_at.duration_since(now)).unwrap_or(Duration::ZERO))
-}
-
-/// Drops what no controller reads from a cached pod: container details, volumes, annotations that only kubectl reads.
-pub(crate) fn trim(pod: &mut Pod) {
-    if let Some(annotations) = &mut pod.metadata.annotations {
-        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-    }
-    let Some(spec) = &mut pod.spec else { return };
-    spec.volumes = None;
-    spec.affinity = None;
-    spec.security_context = None;
-    spec.dns_config = None;
-    spec.topology_spread_constraints = None;
-    spec.ephemeral_containers = None;
-    for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
-        // Named ports, and what makes an init container a sidecar, are all that is looked at.
-        *container = k8s_openapi::api::core::v1::Container {
-            name: std::mem::take(&mut container.name),
-            ports: container.ports.take(),
-            restart_policy: container.restart_policy.take(),
-            ..Default::default()
-        };
-    }
-    spec.containers.shrink_to_fit();
 }

@@ -9,7 +9,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetStatus};
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
@@ -23,6 +22,7 @@ use crate::context::{Context, is_namespace_terminating, message_of};
 use crate::controller::{self, CallContext, Outcome, ReconcileError, ignore_missing, or_event};
 use crate::informer::Informer;
 use crate::owner::{controller_of, selector_of};
+use crate::pod::Pod;
 use crate::pod_control::PodControl;
 use crate::pod_state;
 use crate::work_queue::WorkQueue;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use coracle_api::quantity::{Format, Quantity};
 use coracle_api::quota::{self, Amounts};
-use k8s_openapi::api::core::v1::{Pod, ResourceQuota, Service};
+use k8s_openapi::api::core::v1::{ResourceQuota, Service};
 use kube::api::{DynamicObject, ListParams, PostParams};
 use kube::core::discovery::ApiResource;
 use kube::{Api, Client};
@@ -24,6 +24,7 @@ use crate::context::{Context, is_not_found};
 use crate::controller::{self, CallContext, Outcome, ReconcileError};
 use crate::garbage_collector::GarbageCollector;
 use crate::informer::Informer;
+use crate::pod::Pod;
 use crate::pod_state;
 use crate::served_kinds::ServedKinds;
 use crate::work_queue::WorkQueue;

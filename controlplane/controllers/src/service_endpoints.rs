@@ -7,11 +7,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Pod, Service, ServicePort};
+use k8s_openapi::api::core::v1::{Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::cache::{Cache, Change, Key};
 use crate::informer::Informer;
+use crate::pod::Pod;
 use crate::pod_state;
 use crate::work_queue::WorkQueue;
 

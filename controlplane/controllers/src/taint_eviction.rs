@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
+use k8s_openapi::api::core::v1::{Node, Taint, Toleration};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Preconditions};
 use kube::{Api, Client};
@@ -22,6 +22,7 @@ use crate::controller::{self, CallContext, Outcome};
 use crate::event_recorder::{EventRecorder, EventType};
 use crate::informer::Informer;
 use crate::node_lifecycle::plan::{NO_EXECUTE, NOT_READY, UNREACHABLE};
+use crate::pod::Pod;
 use crate::pod_state;
 use crate::work_queue::WorkQueue;
 

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet};
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 
 use super::hash::same_template;
@@ -17,6 +16,7 @@ use super::rollout::{self, Fleet};
 use super::status::{self, Conditions};
 use super::strategy::is_rolling;
 use crate::owner::controller_of;
+use crate::pod::Pod;
 use crate::pod_state;
 
 /// What the plan is made from.

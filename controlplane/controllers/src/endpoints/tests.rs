@@ -1,10 +1,11 @@
 //! The legacy object of a Service.
 
-use k8s_openapi::api::core::v1::{PodCondition, PodStatus, ServicePort, ServiceSpec};
+use k8s_openapi::api::core::v1::{PodCondition, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
 use super::*;
+use crate::pod::PodStatus;
 
 fn service(publish: bool) -> Service {
     Service {

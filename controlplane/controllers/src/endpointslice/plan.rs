@@ -8,11 +8,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, Service};
+use k8s_openapi::api::core::v1::{Node, ObjectReference, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use kube::api::ObjectMeta;
 
 use crate::owner::controller_reference;
+use crate::pod::Pod;
 use crate::pod_state;
 use crate::service_endpoints::{self, Family, HEADLESS};
 

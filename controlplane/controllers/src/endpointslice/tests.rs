@@ -1,8 +1,6 @@
 //! Which slices a Service gets.
 
-use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, PodCondition, PodIP, PodSpec, PodStatus, ServicePort, ServiceSpec,
-};
+use k8s_openapi::api::core::v1::{PodCondition, PodIP, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::jiff::Timestamp;
@@ -11,6 +9,7 @@ use proptest::prelude::*;
 
 use super::plan::MAX_ENDPOINTS;
 use super::*;
+use crate::pod::{Container, ContainerPort, PodSpec, PodStatus};
 
 fn service() -> Service {
     Service {

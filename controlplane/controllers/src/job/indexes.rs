@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
+use crate::pod::Pod;
 
 /// Annotation and label with a pod's index.
 pub(super) const INDEX: &str = "batch.kubernetes.io/job-completion-index";

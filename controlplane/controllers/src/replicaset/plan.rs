@@ -9,12 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
-use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{self, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ObjectMeta;
 
 use crate::owner::controller_reference;
+use crate::pod::Pod;
 use crate::pod_state::{self, until_available};
 
 /// Most creates or deletes of one round.
@@ -189,9 +190,9 @@ pub(super) fn status_differs(old: Option<&ReplicaSetStatus>, new: &ReplicaSetSta
 }
 
 /// The pod that `template` describes, owned by `rs`.
-pub(super) fn pod_from_template(rs: &ReplicaSet, template: &PodTemplateSpec) -> Pod {
+pub(super) fn pod_from_template(rs: &ReplicaSet, template: &PodTemplateSpec) -> v1::Pod {
     let of_template = template.metadata.clone().unwrap_or_default();
-    Pod {
+    v1::Pod {
         metadata: ObjectMeta {
             namespace: rs.metadata.namespace.clone(),
             generate_name: Some(format!("{}-", rs.metadata.name.as_deref().unwrap_or_default())),

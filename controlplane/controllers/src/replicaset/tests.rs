@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::ReplicaSetSpec;
-use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition, PodSpec, PodStatus, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{PodCondition, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::ObjectMeta;
 
 use super::plan::*;
 use super::*;
+use crate::pod::{ContainerStatus, PodSpec, PodStatus};
 
 fn now() -> Timestamp {
     Timestamp::from_second(1_000_000).unwrap()

@@ -1,0 +1,207 @@
+//! A Pod as controllers hold it: what they read of one, and no more.
+//!
+//! There are more pods than objects of any other kind, and a whole one in types takes several times the memory of its
+//! text. The names are those of the whole type, `k8s_openapi`'s, which is what controllers create.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{self, PodCondition, PodIP, Toleration};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Resource;
+use kube::api::ObjectMeta;
+use serde::{Deserialize, Deserializer};
+
+/// Different lists of tolerations that are shared; pods have the same few.
+const SHARED_TOLERATIONS: usize = 32;
+/// Read by people alone, and as long as the object.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// See the module.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(crate) struct Pod {
+    #[serde(default)]
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) spec: Option<PodSpec>,
+    pub(crate) status: Option<PodStatus>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PodSpec {
+    pub(crate) node_name: Option<String>,
+    pub(crate) hostname: Option<String>,
+    pub(crate) subdomain: Option<String>,
+    #[serde(default)]
+    pub(crate) containers: Vec<Container>,
+    pub(crate) init_containers: Option<Vec<Container>>,
+    #[serde(default, deserialize_with = "to_be_shared")]
+    pub(crate) tolerations: Option<Arc<Vec<Toleration>>>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Container {
+    /// Those with a name.
+    pub(crate) ports: Option<Vec<ContainerPort>>,
+    pub(crate) restart_policy: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ContainerPort {
+    pub(crate) name: Option<String>,
+    pub(crate) container_port: i32,
+    pub(crate) protocol: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PodStatus {
+    pub(crate) phase: Option<String>,
+    #[serde(rename = "podIP")]
+    pub(crate) pod_ip: Option<String>,
+    #[serde(rename = "podIPs")]
+    pub(crate) pod_ips: Option<Vec<PodIP>>,
+    pub(crate) conditions: Option<Vec<PodCondition>>,
+    pub(crate) container_statuses: Option<Vec<ContainerStatus>>,
+    pub(crate) init_container_statuses: Option<Vec<ContainerStatus>>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ContainerStatus {
+    #[serde(default)]
+    pub(crate) restart_count: i32,
+    pub(crate) state: Option<ContainerState>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(crate) struct ContainerState {
+    pub(crate) terminated: Option<Terminated>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Terminated {
+    pub(crate) finished_at: Option<Time>,
+}
+
+fn to_be_shared<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Arc<Vec<Toleration>>>, D::Error> {
+    Ok(Option::<Vec<Toleration>>::deserialize(deserializer)?.map(Arc::new))
+}
+
+impl Resource for Pod {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        v1::Pod::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        v1::Pod::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        v1::Pod::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        v1::Pod::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// Drops what is not read from each pod it is given, and lets pods share their tolerations.
+pub(crate) fn trimmer() -> impl FnMut(&mut Pod) + Send {
+    let mut shared: Vec<Arc<Vec<Toleration>>> = Vec::new();
+    move |pod| {
+        trim(pod);
+        let Some(tolerations) = pod.spec.as_mut().and_then(|spec| spec.tolerations.as_mut()) else { return };
+        if let Some(known) = shared.iter().find(|known| *known == tolerations) {
+            *tolerations = known.clone();
+        } else {
+            shared.truncate(SHARED_TOLERATIONS - 1);
+            shared.insert(0, tolerations.clone());
+        }
+    }
+}
+
+fn trim(pod: &mut Pod) {
+    let meta = &mut pod.metadata;
+    (meta.generate_name, meta.generation, meta.self_link) = (None, None, None);
+    if let Some(annotations) = &mut meta.annotations {
+        annotations.remove(LAST_APPLIED);
+    }
+    let Some(spec) = &mut pod.spec else { return };
+    for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
+        if let Some(ports) = &mut container.ports {
+            ports.retain(|port| port.name.is_some());
+            ports.shrink_to_fit();
+        }
+    }
+    spec.containers.shrink_to_fit();
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(toleration: &str) -> Pod {
+        let object = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "p", "namespace": "n", "generateName": "g-", "annotations": {LAST_APPLIED: "{}", "a": "b"}},
+            "spec": {
+                "nodeName": "n1", "volumes": [{"name": "v", "emptyDir": {}}],
+                "containers": [{"name": "c", "image": "i", "ports": [
+                    {"containerPort": 80, "name": "http", "protocol": "TCP"}, {"containerPort": 81},
+                ]}],
+                "tolerations": [{"key": toleration, "operator": "Exists"}],
+            },
+            "status": {"phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}], "containerStatuses": [
+                {"name": "c", "restartCount": 2, "state": {"terminated": {"exitCode": 1, "finishedAt": "2026-01-01T00:00:00Z"}}},
+            ]},
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn what_is_read_is_kept() {
+        let mut pod = pod("a");
+        trimmer()(&mut pod);
+        let (spec, status) = (pod.spec.unwrap(), pod.status.unwrap());
+        let ports = spec.containers[0].ports.as_ref().unwrap();
+        assert_eq!((ports.len(), ports[0].name.as_deref(), ports[0].container_port), (1, Some("http"), 80));
+        assert_eq!((spec.node_name.as_deref(), status.pod_ip.as_deref()), (Some("n1"), Some("10.0.0.1")));
+        assert_eq!(status.pod_ips.unwrap()[0].ip, "10.0.0.1");
+        let container = &status.container_statuses.unwrap()[0];
+        assert_eq!(container.restart_count, 2);
+        assert!(container.state.as_ref().unwrap().terminated.as_ref().unwrap().finished_at.is_some());
+        assert_eq!(pod.metadata.annotations.unwrap().into_keys().collect::<Vec<_>>(), ["a"]);
+    }
+
+    #[test]
+    fn equal_tolerations_are_held_once() {
+        let mut trim = trimmer();
+        let mut held = |name: &str| {
+            let mut pod = pod(name);
+            trim(&mut pod);
+            pod.spec.unwrap().tolerations.unwrap()
+        };
+        let (first, other, again) = (held("a"), held("b"), held("a"));
+        assert!(Arc::ptr_eq(&first, &again) && !Arc::ptr_eq(&first, &other));
+        (0..1000).for_each(|number| drop(held(&number.to_string())));
+        assert_eq!(Arc::strong_count(&first), 2, "the pool lets go of old ones");
+    }
+}
