@@ -10,6 +10,8 @@ pub(crate) fn run(args: &ResetArgs) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let data_dir = config.data_dir.clone();
     runtime.block_on(coracle_agent::reset(config))?;
+    // What still ends in the background (a link, a helper) would write into the directory while it is deleted.
+    drop(runtime);
     if args.delete_data {
         match std::fs::remove_dir_all(&data_dir) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
