@@ -5,6 +5,7 @@ mod authorization;
 mod bad_input;
 mod crud;
 mod deletion;
+mod evictions;
 mod lists;
 mod quota;
 mod raw;

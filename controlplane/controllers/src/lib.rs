@@ -16,6 +16,7 @@
 //! | `pod`, `pod_state` | a Pod as it is held; questions about it |
 //! | `pod_control`, `expectations` | creates and deletes pods; writes not seen yet |
 //! | `deployment`, `replicaset` | from a Deployment to Pods |
+//! | `disruption`, `int_or_percent` | how many pods of a budget may be evicted |
 //! | `job` | from a Job to Pods that end |
 //! | `endpointslice`, `endpoints`, `service_endpoints` | from a Service to the addresses behind it |
 //! | `endpointslice_mirroring` | Endpoints that others write, as EndpointSlices |
@@ -42,6 +43,7 @@ mod config;
 mod context;
 mod controller;
 mod deployment;
+mod disruption;
 mod endpoints;
 mod endpointslice;
 mod endpointslice_mirroring;
@@ -49,6 +51,7 @@ mod event_recorder;
 mod expectations;
 mod garbage_collector;
 mod informer;
+mod int_or_percent;
 mod job;
 mod manager;
 mod namespace;

@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{
     ConfigMap, Endpoints, Namespace, Node, ResourceQuota, Secret, Service, ServiceAccount,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::runtime::watcher;
 use kube::{Api, Client};
@@ -26,6 +27,7 @@ use crate::cluster_role_aggregation::{self, ClusterRoleAggregation};
 use crate::config::ControllersConfig;
 use crate::context::Context;
 use crate::deployment::DeploymentController;
+use crate::disruption::DisruptionController;
 use crate::endpoints::EndpointsController;
 use crate::endpointslice::EndpointSliceController;
 use crate::endpointslice_mirroring::MirroringController;
@@ -146,6 +148,7 @@ struct Informers {
     tokens: Informer<Secret>,
     cluster_roles: Informer<ClusterRole>,
     quotas: Informer<ResourceQuota>,
+    budgets: Informer<PodDisruptionBudget>,
 }
 
 impl Informers {
@@ -177,6 +180,7 @@ impl Informers {
             tokens: Informer::new(Api::namespaced(client.clone(), "kube-system"), tokens, token_cleaner::trim),
             cluster_roles: Informer::new(Api::all(client.clone()), everything(), cluster_role_aggregation::trim),
             quotas: Informer::new(Api::all(client.clone()), everything(), |quota| quota.status = None),
+            budgets: Informer::new(Api::all(client.clone()), everything(), |_| {}),
         }
     }
 
@@ -199,6 +203,7 @@ impl Informers {
             Box::pin(self.tokens.run(shutdown())),
             Box::pin(self.cluster_roles.run(shutdown())),
             Box::pin(self.quotas.run(shutdown())),
+            Box::pin(self.budgets.run(shutdown())),
         ];
         for run in runs {
             tasks.set.spawn(run);
@@ -220,6 +225,7 @@ fn collector(context: &Context, kinds: &Arc<ServedKinds>, i: &mut Informers) -> 
     collector.feed(&mut i.namespaces);
     collector.feed(&mut i.requests);
     collector.feed(&mut i.quotas);
+    collector.feed(&mut i.budgets);
     collector
 }
 
@@ -291,7 +297,12 @@ fn start_cluster(context: &Context, i: &mut Informers, tasks: &mut Tasks) {
     let quota = ResourceQuotaController::new(&context_of_quotas, kinds.clone(), &collector, &mut i.quotas, changing);
     tasks.spawn(vec![pods.clone(), services, i.quotas.synced()], move |shutdown| quota.run(shutdown));
     let needs = vec![pods, i.replica_sets.synced(), i.deployments.synced()];
-    tasks.spawn(needs, move |shutdown| collector.run(shutdown));
+    tasks.spawn(needs.clone(), move |shutdown| collector.run(shutdown));
+    let owners = (&i.replica_sets, &i.deployments);
+    let context_of_budgets = context.of("disruption-controller");
+    let disruption = DisruptionController::new(&context_of_budgets, kinds.clone(), &mut i.budgets, &mut i.pods, owners);
+    let needs = [needs, vec![i.budgets.synced()]].concat();
+    tasks.spawn(needs, move |shutdown| disruption.run(shutdown));
     let namespace =
         NamespaceController::new(&context.of("namespace-controller"), kinds, &mut i.namespaces, &mut i.pods);
     tasks.spawn(vec![namespaces.clone()], move |shutdown| namespace.run(shutdown));

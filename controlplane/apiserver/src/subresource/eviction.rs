@@ -1,29 +1,169 @@
-//! `pods/eviction`: a deletion that may be refused. Disruption budgets are not served yet, so none refuses.
+//! `pods/eviction`: a deletion that the pod's PodDisruptionBudget may refuse.
+//!
+//! The budget is charged before the pod goes, in one compare-and-swap of its status: of two evictions only one gets the
+//! last disruption. What the numbers of the budget mean is decided in [`budget`]; who counts them is the disruption
+//! controller.
+//!
+//! Source: `pkg/registry/core/pod/storage/eviction.go` at v1.37.
 
-use coracle_api::{meta, resource::Gvk, status::Status};
-use serde_json::Value;
+mod budget;
 
-use super::success;
-use crate::{endpoints::Call, registry::store::delete::DeleteOptions, reply::Reply};
+use std::sync::Arc;
+
+use coracle_api::{
+    meta,
+    resource::Gvk,
+    selector::LabelSelector,
+    status::{Reason, Status},
+};
+use serde_json::{Value, json};
+
+use super::{parse, success};
+use crate::{
+    endpoints::Call,
+    registry::{
+        resource::Resource,
+        store::{
+            Current, WriteOptions, cache_status,
+            delete::DeleteOptions,
+            update::{Change, Part},
+        },
+    },
+    reply::Reply,
+    watch_cache::{Scope, Selection},
+};
+use budget::Guard;
+
+/// Times a pod that changes under an eviction is looked at again, as upstream.
+const TRIES: usize = 20;
 
 /// Evicts the pod.
 pub(super) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
+    let options = delete_options(call)?;
+    let mut tried = 1;
+    loop {
+        let pod = pod(call).await?;
+        if !budget::is_free(&pod) {
+            return evict_guarded(call, &pod, options).await;
+        }
+        // One that is pending may become ready meanwhile: then it is guarded after all.
+        let is_over = budget::is_over(&pod);
+        let exact = if is_over { options.clone() } else { pinned(&options, &pod) };
+        match delete(call, &exact).await {
+            Err(status) if status.reason == Reason::Conflict && options.resource_version.is_none() && tried < TRIES => {
+                tried += 1;
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Evicts a pod that a budget may guard.
+async fn evict_guarded(call: &Call<'_>, pod: &Value, options: DeleteOptions) -> Result<Reply, Status> {
+    let Some(budgets) = call.server.registry.get("policy", "v1", "poddisruptionbudgets") else {
+        return disrupt(call, options).await;
+    };
+    let guarding = guarding(call, budgets, pod).await?;
+    let name = match guarding.as_slice() {
+        [] => return disrupt(call, options).await,
+        [one] => meta::name(one),
+        _ => return Err(budget::too_many()),
+    };
+    if budget::guard(&guarding[0], pod) == Guard::Unhealthy {
+        // Not to be taken for unhealthy any more when it has changed since.
+        let is_free_to_retry = options.resource_version.is_none();
+        return match disrupt(call, pinned(&options, pod)).await {
+            Err(status) if status.reason == Reason::Conflict && is_free_to_retry => Err(budget::in_process(name)),
+            other => other,
+        };
+    }
+    let write = WriteOptions { dry_run: options.dry_run };
+    let target = Change { options: write, ..Change::own(&call.info.namespace, name, Part::Status) };
+    call.server.update(budgets, &target, |now| budget::charge(now, &call.info.name)).await?;
+    disrupt(call, options).await
+}
+
+/// The budgets that select the pod.
+async fn guarding(call: &Call<'_>, budgets: &Arc<Resource>, pod: &Value) -> Result<Vec<Value>, Status> {
+    if meta::labels(pod).is_none_or(serde_json::Map::is_empty) {
+        return Ok(Vec::new());
+    }
+    call.server.store.cache.catch_up().await.map_err(cache_status)?;
+    let selection = Selection::of(Scope::Namespace(call.info.namespace.to_string()));
+    let snapshot = budgets.cache.snapshot();
+    let all = snapshot.select(&selection, &budgets.prefix).map(|entry| parse(&entry.json_bytes()));
+    let selects = |budget: &Value| {
+        LabelSelector::from_object(&budget["spec"]["selector"]).is_ok_and(|selector| selector.matches_object(pod))
+    };
+    Ok(all.collect::<Result<Vec<_>, _>>()?.into_iter().filter(selects).collect())
+}
+
+/// Tells in the pod's status why it goes, and deletes it.
+async fn disrupt(call: &Call<'_>, mut options: DeleteOptions) -> Result<Reply, Status> {
+    if !options.dry_run {
+        let target = Change::own(&call.info.namespace, &call.info.name, Part::Status);
+        let written = call.server.update(call.resource, &target, |pod| Ok(marked(pod, &options))).await?;
+        if options.resource_version.is_some() {
+            options.resource_version = Some(meta::resource_version(&parse(&written.json)?).to_owned());
+        }
+    }
+    delete(call, &options).await
+}
+
+async fn delete(call: &Call<'_>, options: &DeleteOptions) -> Result<Reply, Status> {
+    call.server.delete(call.resource, &call.info.namespace, &call.info.name, options).await?;
+    Ok(success())
+}
+
+async fn pod(call: &Call<'_>) -> Result<Value, Status> {
+    let key = call.resource.key(&call.info.namespace, &call.info.name);
+    let found = call.server.store.fresh(&key).await?;
+    let Current { object, .. } =
+        found.ok_or_else(|| Status::not_found(&call.resource.group_resource, &call.info.name))?;
+    Ok(object)
+}
+
+/// The same, for this state of the pod alone. A precondition of the client stands.
+fn pinned(options: &DeleteOptions, pod: &Value) -> DeleteOptions {
+    let mut pinned = options.clone();
+    pinned.resource_version.get_or_insert_with(|| meta::resource_version(pod).to_owned());
+    pinned
+}
+
+/// The pod with the reason of its end, under the preconditions of the deletion.
+fn marked(pod: &Value, options: &DeleteOptions) -> Value {
+    let mut marked = pod.clone();
+    if let Some(uid) = &options.uid {
+        meta::set_text(&mut marked, "uid", uid.as_str());
+    }
+    match &options.resource_version {
+        Some(version) => meta::set_text(&mut marked, "resourceVersion", version.as_str()),
+        None => drop(meta::remove(&mut marked, &["metadata", "resourceVersion"])),
+    }
+    let present = meta::get_array(pod, &["status", "conditions"]);
+    let others = present.iter().filter(|condition| condition["type"] != "DisruptionTarget");
+    let condition = json!({
+        "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting", "lastTransitionTime": meta::now(),
+    });
+    marked["status"]["conditions"] = others.cloned().chain([condition]).collect();
+    marked
+}
+
+/// The deletion that the Eviction asks for.
+fn delete_options(call: &Call<'_>) -> Result<DeleteOptions, Status> {
     let options = call.write_options()?;
     let eviction = call.decode(&Gvk::new("policy", "v1", "Eviction"))?.object;
-    let name = call.info.name.as_ref();
-    if meta::name(&eviction) != name {
+    if meta::name(&eviction) != call.info.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
     let asked = eviction.get("deleteOptions").unwrap_or(&Value::Null);
     let precondition = |field: &str| meta::get(asked, &["preconditions", field])?.as_str().map(str::to_owned);
-    let dry_run = options.dry_run || !meta::get_array(asked, &["dryRun"]).is_empty();
-    let delete = DeleteOptions {
+    Ok(DeleteOptions {
         grace_secs: asked.get("gracePeriodSeconds").and_then(Value::as_i64),
         uid: precondition("uid"),
         resource_version: precondition("resourceVersion"),
         propagation: None,
-        dry_run,
-    };
-    call.server.delete(call.resource, &call.info.namespace, name, &delete).await?;
-    Ok(success())
+        dry_run: options.dry_run || !meta::get_array(asked, &["dryRun"]).is_empty(),
+    })
 }

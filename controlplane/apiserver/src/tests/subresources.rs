@@ -49,16 +49,6 @@ async fn scale_changes_replicas_alone() {
 }
 
 #[tokio::test]
-async fn eviction_deletes() {
-    let raw = admin().await;
-    raw.post(PODS, pod("x")).await;
-    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "x"}});
-    let (code, answer) = raw.post(&format!("{PODS}/x/eviction"), eviction).await;
-    assert_eq!(code, 201, "{answer}");
-    assert_eq!(raw.get(&format!("{PODS}/x")).await.0, 404);
-}
-
-#[tokio::test]
 async fn token_lives_as_long_as_its_account() {
     let listening = testing::listen(testing::server().await).await;
     let admin = Raw::of(&listening.server, UserInfo::component("test"));

@@ -6,6 +6,7 @@ use k8s_openapi::api::apps::v1::{Deployment, RollingUpdateDeployment};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::replica_set::replicas_of;
+use crate::int_or_percent::{percent, scaled};
 
 /// Whether the strategy is `RollingUpdate`, as it is by default.
 pub(super) fn is_rolling(deployment: &Deployment) -> bool {
@@ -34,16 +35,9 @@ fn fence_posts(deployment: &Deployment) -> (i32, i32) {
     if surge == 0 && unavailable == 0 { (0, 1) } else { (surge, unavailable) }
 }
 
-/// A number as it is, a percentage of `replicas`; 25 % if nothing is said.
+/// 25 % if nothing is said.
 fn resolve(value: Option<&IntOrString>, replicas: i32, round_up: bool) -> i32 {
-    let percent = match value {
-        Some(IntOrString::Int(number)) => return *number,
-        Some(IntOrString::String(text)) => text.trim_end_matches('%').parse::<i64>().unwrap_or(0),
-        None => 25,
-    };
-    let hundredths = percent * i64::from(replicas);
-    let whole = if round_up { hundredths.div_euclid(100) + i64::from(hundredths % 100 != 0) } else { hundredths / 100 };
-    i32::try_from(whole).unwrap_or(i32::MAX)
+    value.map_or_else(|| percent(25, replicas, round_up), |value| scaled(value, replicas, round_up))
 }
 
 #[cfg(test)]

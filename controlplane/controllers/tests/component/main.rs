@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, missing_docs, reason = "tests")]
 
 mod cluster;
+mod disruptions;
 mod jobs;
 mod lifecycle;
 mod nodes;
