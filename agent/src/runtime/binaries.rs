@@ -67,12 +67,12 @@ fn seal(path: &Path, name: &str) -> io::Result<OwnedFd> {
     }
     let seals = SealFlag::F_SEAL_SEAL | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_WRITE;
     // The kernel says "busy" while it looks at one of the pages itself (reclaim, migration): that passes.
-    for _ in 1..SEAL_ATTEMPTS {
+    let mut left = SEAL_ATTEMPTS;
+    loop {
+        left -= 1;
         match fcntl(&sealed, FcntlArg::F_ADD_SEALS(seals)) {
-            Err(Errno::EBUSY) => thread::sleep(SEAL_PAUSE),
+            Err(Errno::EBUSY) if left > 0 => thread::sleep(SEAL_PAUSE),
             outcome => return outcome.map(|_| sealed.into()).map_err(Into::into),
         }
     }
-    fcntl(&sealed, FcntlArg::F_ADD_SEALS(seals))?;
-    Ok(sealed.into())
 }

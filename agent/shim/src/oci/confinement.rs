@@ -7,7 +7,7 @@ use std::{fs, path::Path};
 
 use anyhow::Context;
 use libcontainer::{capabilities, syscall::syscall::create_syscall};
-use oci_spec::runtime::LinuxCapabilities;
+use oci_spec::runtime::{LinuxCapabilities, Process};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -21,6 +21,7 @@ const FILTER: &str = "seccomp.bpf";
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Confinement {
     capabilities: Option<LinuxCapabilities>,
+    #[serde(skip)]
     pub(super) no_new_privileges: bool,
     filtered: bool,
     #[serde(skip)]
@@ -45,9 +46,11 @@ impl Confinement {
         fs::write(directory.join(FILE), serde_json::to_vec(self)?).context("write the confinement")
     }
 
-    pub(super) fn read(directory: &Path) -> anyhow::Result<Self> {
+    /// That of the container in `directory`, whose spec says `process`.
+    pub(super) fn read(directory: &Path, process: &Process) -> anyhow::Result<Self> {
         let bytes = fs::read(directory.join(FILE)).context("read the container's confinement")?;
         let mut found: Self = serde_json::from_slice(&bytes)?;
+        found.no_new_privileges = process.no_new_privileges().unwrap_or(false);
         if found.filtered {
             let bytes = fs::read(directory.join(FILTER)).context("read the container's seccomp filter")?;
             found.filter = Some(Filter::decode(&bytes).context("the container's seccomp filter is damaged")?);

@@ -33,12 +33,11 @@ pub(super) struct Arguments<'a> {
 
 pub(super) fn create(arguments: &Arguments<'_>) -> anyhow::Result<Made> {
     let directory = arguments.sandbox_dir.join(layout::CONTAINERS).join(arguments.container);
-    let create: CreateSpec =
+    let mut create: CreateSpec =
         serde_json::from_slice(&fs::read(directory.join(layout::CREATE)).context("read create.json")?)?;
     let mut guard = rootfs::MountGuard { directory: &directory, keep: false };
-    let compiled_filters = create.compiled_filters.clone();
-    let (mut spec, uid) = prepare(arguments, &directory, create)?;
-    let confinement = Confinement::take(&mut spec, &compiled_filters)?;
+    let (mut spec, uid) = prepare(arguments, &directory, &mut create)?;
+    let confinement = Confinement::take(&mut spec, &create.compiled_filters)?;
     confinement.write(&directory)?;
     fs::write(directory.join("config.json"), serde_json::to_vec(&spec)?).context("write config.json")?;
     give_streams(uid);
@@ -59,7 +58,7 @@ fn verify(made: &Made, spec: Value) -> anyhow::Result<()> {
 }
 
 /// Mounts everything and completes the spec with what only the mounted image tells.
-fn prepare(arguments: &Arguments<'_>, directory: &Path, mut create: CreateSpec) -> anyhow::Result<(Value, u32)> {
+fn prepare(arguments: &Arguments<'_>, directory: &Path, create: &mut CreateSpec) -> anyhow::Result<(Value, u32)> {
     let target = directory.join(layout::ROOTFS);
     for volume in &create.mounts {
         rootfs::inspect_destination(&volume.destination)?;
@@ -67,7 +66,7 @@ fn prepare(arguments: &Arguments<'_>, directory: &Path, mut create: CreateSpec) 
     let mut spec = create.spec.take();
     let cwd = spec["process"]["cwd"].as_str().unwrap_or("/").to_owned();
     rootfs::inspect_working_dir(&cwd)?;
-    rootfs::mount_overlay(&create, &target)?;
+    rootfs::mount_overlay(create, &target)?;
     rootfs::inspect(&target)?;
     let root = Root::open(&target).context("open the root file system")?;
     for volume in &create.mounts {

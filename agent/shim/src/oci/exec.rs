@@ -46,8 +46,8 @@ pub(super) fn exec(
     let directory = sandbox_dir.join(layout::CONTAINERS).join(container);
     let config = fs::read(directory.join("config.json")).context("read config.json")?;
     let spec: Spec = serde_json::from_slice(&config)?;
-    let confinement = Confinement::read(&directory)?;
     let process = spec.process().as_ref().context("spec without process")?;
+    let confinement = Confinement::read(&directory, process)?;
     let env = process.env().clone().unwrap_or_default();
     rootfs::inspect_working_dir(&process.cwd().to_string_lossy())?;
     let cgroups = cgroups_of(pid)?;

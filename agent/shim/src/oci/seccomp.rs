@@ -18,6 +18,7 @@ use nix::{errno::Errno, sys::memfd};
 use oci_spec::runtime::{
     Arch, LinuxSeccomp, LinuxSeccompAction, LinuxSeccompFilterFlag, LinuxSeccompOperator, LinuxSyscall,
 };
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::Invalid;
@@ -51,7 +52,7 @@ impl Filter {
         if let Some(filter) = fs::read(&file).ok().and_then(|bytes| Self::decode(bytes.strip_prefix(&key[..])?)) {
             return Ok(filter);
         }
-        let filter = compile(&serde_json::from_value(profile.clone()).context("read the seccomp profile")?)?;
+        let filter = compile(&LinuxSeccomp::deserialize(profile).context("read the seccomp profile")?)?;
         let _ = keep(kept, &file, &[key, filter.encode()].concat());
         Ok(filter)
     }
