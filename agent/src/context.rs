@@ -10,6 +10,7 @@ use crate::{
     runtime::{ImageService, RuntimeService, types::PodRef},
     service_index::ServiceIndex,
     status_manager::StatusManager,
+    sync_loop::PodsView,
     volume::VolumeManager,
 };
 
@@ -24,6 +25,8 @@ pub(crate) struct NodeContext {
     pub(crate) services: Arc<ServiceIndex>,
     pub(crate) volumes: VolumeManager,
     pub(crate) allocatable: Allocatable,
+    /// The desired pods; the sync loop writes them.
+    pub(crate) pods: PodsView,
 }
 
 impl NodeContext {

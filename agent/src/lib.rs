@@ -10,7 +10,7 @@
 //! | `pod_source`, `pod_manager` | the pods wanted here, watched and kept on disk |
 //! | `sync_loop` | one `select!` over everything that happens |
 //! | `pod_workers` | one task a pod: sync, terminate, remove |
-//! | `pod_actions`, `pod_status`, `backoff` | what to do and what to report (pure) |
+//! | `pod_actions`, `pod_status`, `allocation`, `backoff` | what to do and what to report (pure) |
 //! | `container_config`, `pod_files` | from a Pod to what the runtime is asked for |
 //! | `volume` | what containers mount |
 //! | `prober`, `lifecycle` | probes and hooks |
@@ -24,6 +24,7 @@
 //! | [`network`] | attaches pods to the network, routes between nodes |
 //! | [`proxy`] | programs Services |
 
+mod allocation;
 mod backoff;
 pub mod config;
 mod container_config;

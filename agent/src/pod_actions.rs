@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use crate::{
+    container_config::resources::{self, Difference},
     pod::{PodExt, RestartPolicy, is_sidecar, spec_hash},
     runtime::types::{ContainerId, ContainerState, ContainerStatus, SandboxId, SandboxState, SandboxStatus},
 };
@@ -58,6 +59,8 @@ impl<'a> Observed<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KillReason {
     SpecChanged,
+    /// A resource changes whose `resizePolicy` is a restart.
+    Resized,
     LivenessProbe,
     StartupProbe,
 }
@@ -72,6 +75,13 @@ pub(crate) struct ContainerToKill {
     pub(crate) message: String,
 }
 
+/// A running container whose cgroup gets other limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ContainerToResize {
+    pub(crate) id: ContainerId,
+    pub(crate) name: String,
+}
+
 /// What has to happen, in the order of the fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PodActions {
@@ -81,6 +91,10 @@ pub(crate) struct PodActions {
     pub(crate) create_sandbox: Option<u32>,
     /// Stop these.
     pub(crate) to_kill: Vec<ContainerToKill>,
+    /// Give the pod's cgroup other limits.
+    pub(crate) resize_pod: bool,
+    /// Give these other limits.
+    pub(crate) to_resize: Vec<ContainerToResize>,
     /// Start these init containers (names, in order).
     pub(crate) init_to_start: Vec<String>,
     /// Start these containers (names, in order).
@@ -90,6 +104,11 @@ pub(crate) struct PodActions {
 }
 
 impl PodActions {
+    /// Whether any cgroup gets other limits.
+    pub(crate) fn resizes(&self) -> bool {
+        self.resize_pod || !self.to_resize.is_empty()
+    }
+
     /// Nothing to do.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -112,6 +131,7 @@ pub(crate) fn plan(pod: &Pod, observed: &Observed<'_>) -> PodActions {
     }
     // They may come before the pod is initialized: to see why it is not.
     if !actions.kill_pod && !pod.is_deleting() {
+        actions.resize_pod = Difference::between(&resources::for_pod(pod), &sandbox.resources).any();
         let containers = pod.spec_or_default().ephemeral_containers.iter().flatten();
         let new = containers.filter(|container| observed.latest(&container.name).is_none());
         actions.ephemeral_to_start = new.map(|container| container.name.clone()).collect();
@@ -214,7 +234,10 @@ fn plan_sidecar(
                 actions.init_to_start.push(container.name.clone());
                 false
             }
-            None => observed.verdict(&status.id).started || container.startup_probe.is_none(),
+            None => {
+                plan_resize(container, status, actions);
+                observed.verdict(&status.id).started || container.startup_probe.is_none()
+            }
         },
         ContainerState::Created | ContainerState::Exited { .. } => {
             actions.init_to_start.push(container.name.clone());
@@ -235,10 +258,11 @@ fn plan_containers(pod: &Pod, observed: &Observed<'_>, actions: &mut PodActions)
             continue;
         };
         let Some((reason, message)) = reason_to_kill(container, running, observed.verdict(&running.id)) else {
+            plan_resize(container, running, actions);
             kept += 1;
             continue;
         };
-        let restart = restarts_on_failure || reason == KillReason::SpecChanged;
+        let restart = restarts_on_failure || matches!(reason, KillReason::SpecChanged | KillReason::Resized);
         let message =
             if restart { format!("Container {message}, will be restarted") } else { format!("Container {message}") };
         actions.to_kill.push(kill(running, reason, message));
@@ -256,12 +280,33 @@ fn reason_to_kill(container: &Container, status: &ContainerStatus, verdict: Verd
     let name = &container.name;
     if !status.spec_hash.is_empty() && status.spec_hash != spec_hash(container) {
         Some((KillReason::SpecChanged, format!("{name} definition changed")))
+    } else if must_restart(container, status) {
+        Some((KillReason::Resized, format!("{name} resize requires restart")))
     } else if verdict.liveness_failed {
         Some((KillReason::LivenessProbe, format!("{name} failed liveness probe")))
     } else if verdict.startup_failed {
         Some((KillReason::StartupProbe, format!("{name} failed startup probe")))
     } else {
         None
+    }
+}
+
+/// Whether what changes cannot change while the container runs.
+fn must_restart(container: &Container, status: &ContainerStatus) -> bool {
+    let difference = Difference::between(&resources::limits_of(container), &status.resources);
+    container.resize_policy.iter().flatten().any(|policy| {
+        policy.restart_policy == "RestartContainer"
+            && match policy.resource_name.as_str() {
+                "cpu" => difference.cpu,
+                "memory" => difference.memory,
+                _ => false,
+            }
+    })
+}
+
+fn plan_resize(container: &Container, status: &ContainerStatus, actions: &mut PodActions) {
+    if Difference::between(&resources::limits_of(container), &status.resources).any() {
+        actions.to_resize.push(ContainerToResize { id: status.id.clone(), name: status.name.clone() });
     }
 }
 

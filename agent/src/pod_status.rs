@@ -57,6 +57,10 @@ pub(crate) struct StatusInput<'a> {
     pub(crate) terminated: bool,
     /// A verdict on the whole pod (`DeadlineExceeded`...), with reason and message: the phase is Failed.
     pub(crate) failed: Option<&'a WaitingReason>,
+    /// Why the pod does not have the requests and limits of its spec.
+    pub(crate) resize_pending: Option<&'a WaitingReason>,
+    /// Why its cgroups could not be changed.
+    pub(crate) resize_error: Option<&'a str>,
 }
 
 /// Computes the status.

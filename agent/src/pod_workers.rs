@@ -11,6 +11,7 @@ mod actions;
 mod images;
 mod kill;
 mod publish;
+mod resize;
 mod terminate;
 
 use std::{
@@ -24,6 +25,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    allocation,
     backoff::Backoff,
     context::NodeContext,
     objects::FRESH,
@@ -159,6 +161,8 @@ struct PodWorker {
     waiting: BTreeMap<String, WaitingReason>,
     termination_messages: HashMap<ContainerId, String>,
     failed: Option<WaitingReason>,
+    resize_pending: Option<WaitingReason>,
+    resize_error: Option<String>,
     started_at: SystemTime,
     volumes_checked: Option<tokio::time::Instant>,
     failures: u32,
@@ -198,6 +202,8 @@ impl PodWorker {
             waiting: BTreeMap::new(),
             termination_messages: HashMap::new(),
             failed: None,
+            resize_pending: None,
+            resize_error: None,
             started_at: SystemTime::now(),
             volumes_checked: None,
             failures: 0,
@@ -220,11 +226,13 @@ impl PodWorker {
             if self.gone || self.pod.is_deleting() || self.pod.is_phase_final() {
                 return true;
             }
+            self.allocate();
             let pause = match self.sync().await {
                 Progress::Finished => return true,
                 Progress::Settled(pause) => {
                     self.failures = 0;
-                    pause.unwrap_or(RESYNC).min(RESYNC)
+                    let deferred = self.resize_pending.as_ref().is_some_and(|why| why.reason == allocation::DEFERRED);
+                    pause.unwrap_or(RESYNC).min(if deferred { resize::ROOM_PAUSE } else { RESYNC })
                 }
                 Progress::Failed => {
                     let pause = RETRY_MIN.saturating_mul(1 << self.failures.min(8)).min(RETRY_MAX);
@@ -282,6 +290,9 @@ impl PodWorker {
             let verdicts = self.probes.verdicts();
             let observed = Observed { sandboxes: &state.sandboxes, containers: &state.containers, verdicts: &verdicts };
             let actions = pod_actions::plan(&self.pod, &observed);
+            if !actions.resizes() {
+                self.resize_error = None;
+            }
             if actions.is_empty() {
                 self.refresh_volumes().await;
                 return Some((Progress::Settled(None), state));

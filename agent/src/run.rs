@@ -212,6 +212,7 @@ pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::C
         services: Arc::clone(&services),
         volumes,
         allocatable,
+        pods: PodsView::default(),
     });
     let (node_view, clock) = (NodeView::default(), node::clock::ClockView::default());
     let manager = NodeManager {
@@ -227,10 +228,9 @@ pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::C
     };
     let (checkpoints, checkpoint_writer) = Checkpoints::new(pods_dir.clone());
     let (source, pods) = mpsc::channel(SOURCE_QUEUE);
-    let view = PodsView::default();
     // What writes for others stops only once they have come to rest.
     let late = tasks.late.clone();
-    let sync_loop = SyncLoop::new(Arc::clone(&ctx), checkpoints, pods_dir, pods, Arc::clone(&view), shutdown.clone());
+    let sync_loop = SyncLoop::new(Arc::clone(&ctx), checkpoints, pods_dir, pods, shutdown.clone());
     let name = config.node_name.clone();
     let lease = node::lease::run(client.clone(), name.clone(), config.lease_interval, node_view, shutdown.clone());
     tasks.spawn_late("write statuses", status_writer.run(late.clone()));
@@ -248,7 +248,7 @@ pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::C
     tasks.spawn("collect garbage", crate::gc::run(Arc::clone(&ctx), shutdown.clone()));
     if let Some(ca) = parts.client_ca {
         let usage = Arc::default();
-        let server = server::ServerContext { ctx, client, view, ca, usage };
+        let server = server::ServerContext { ctx, client, ca, usage };
         tasks.spawn("serve the node's API", server::run(server, shutdown));
     }
 }

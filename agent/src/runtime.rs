@@ -11,6 +11,7 @@ mod container_create;
 mod container_remove;
 mod container_start;
 mod container_stop;
+mod container_update;
 mod entries;
 mod exec;
 #[cfg(any(test, feature = "testing"))]
@@ -22,6 +23,7 @@ mod recover;
 mod sandbox_remove;
 mod sandbox_run;
 mod sandbox_stop;
+mod sandbox_update;
 mod shim_client;
 mod streams;
 pub mod types;
@@ -150,6 +152,14 @@ pub trait RuntimeService: Send + Sync + 'static {
     async fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), RuntimeError>;
     /// Removes a stopped container: mounts, cgroup, records. Its log stays.
     async fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError>;
+    /// Changes the limits of a running container's cgroup; what is absent becomes unlimited. One that has ended is left
+    /// alone.
+    ///
+    /// # Errors
+    /// [`RuntimeError::InvalidConfig`] if it uses more memory than it would get.
+    async fn update_container_resources(&self, id: &ContainerId, resources: &Resources) -> Result<(), RuntimeError>;
+    /// The same for the cgroup of the whole pod.
+    async fn update_pod_sandbox_resources(&self, id: &SandboxId, resources: &Resources) -> Result<(), RuntimeError>;
     /// All of them, exited ones included, from memory, cheap.
     async fn list_containers(&self) -> Result<Vec<ContainerStatus>, RuntimeError>;
     /// The sandboxes and containers of one pod, exited ones included, from memory.

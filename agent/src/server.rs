@@ -30,7 +30,6 @@ use crate::{
     join::{self, Purpose, keep_renewed},
     pod::PodExt,
     runtime::types::{ContainerState, ContainerStatus, PodUid},
-    sync_loop::PodsView,
 };
 
 use reply::{Body, ReplyError, exposition, json, text};
@@ -45,7 +44,6 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(crate) struct ServerContext {
     pub(crate) ctx: Arc<NodeContext>,
     pub(crate) client: kube::Client,
-    pub(crate) view: PodsView,
     pub(crate) ca: CertificateDer<'static>,
     pub(crate) usage: Arc<Recorder>,
 }
@@ -168,7 +166,7 @@ async fn route(server: &ServerContext, request: Request<Incoming>) -> Result<Res
 }
 
 fn pods(server: &ServerContext) -> Response<Body> {
-    let pods = server.view.read();
+    let pods = server.ctx.pods.read();
     let items: Vec<_> = pods
         .iter()
         .map(|pod| {
@@ -183,7 +181,7 @@ fn pods(server: &ServerContext) -> Response<Body> {
 impl ServerContext {
     /// UID of a pod on this node.
     fn find_pod(&self, namespace: &str, name: &str) -> Result<PodUid, ReplyError> {
-        let pods = self.view.read();
+        let pods = self.ctx.pods.read();
         let found = pods.iter().find(|pod| pod.namespace() == namespace && pod.name() == name);
         found
             .map(|pod| pod.uid())

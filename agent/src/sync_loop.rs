@@ -41,7 +41,7 @@ enum SyncEvent {
     Stop,
 }
 
-/// The desired pods, for whoever wants to read them (the node's HTTPS API).
+/// The desired pods, for whoever wants to read them.
 pub(crate) type PodsView = Arc<RwLock<Vec<Arc<Pod>>>>;
 
 /// The loop and what it owns.
@@ -51,7 +51,6 @@ pub(crate) struct SyncLoop {
     workers: PodWorkers,
     checkpoints: Checkpoints,
     pods_dir: PathBuf,
-    view: PodsView,
     source: mpsc::Receiver<SourceEvent>,
     runtime: broadcast::Receiver<RuntimeEvent>,
     done: mpsc::Receiver<PodUid>,
@@ -67,7 +66,6 @@ impl SyncLoop {
         checkpoints: Checkpoints,
         pods_dir: PathBuf,
         source: mpsc::Receiver<SourceEvent>,
-        view: PodsView,
         shutdown: CancellationToken,
     ) -> Self {
         let (sender, done) = mpsc::channel(DONE_QUEUE);
@@ -79,7 +77,6 @@ impl SyncLoop {
             workers,
             checkpoints,
             pods_dir,
-            view,
             source,
             runtime,
             done,
@@ -209,7 +206,7 @@ impl SyncLoop {
     }
 
     fn show(&self) {
-        *self.view.write() = self.manager.pods().cloned().collect();
+        *self.ctx.pods.write() = self.manager.pods().cloned().collect();
     }
 }
 

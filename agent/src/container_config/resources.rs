@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use coracle_api::quantity::{Format, Quantity as Amount};
 use k8s_openapi::{
     api::core::v1::{Container, Pod, ResourceRequirements},
     apimachinery::pkg::api::resource::Quantity,
@@ -35,14 +36,84 @@ pub(crate) fn cgroup_parent(root: &str, pod: &Pod) -> String {
 
 /// Limits of one container.
 pub(crate) fn for_container(pod: &Pod, container: &Container, memory_capacity: i64) -> Resources {
+    let memory_request = Amounts::of(container.resources.as_ref()).memory_request;
+    Resources { oom_score_adj: Some(oom_score_adj(pod, memory_request, memory_capacity)), ..limits_of(container) }
+}
+
+/// Those that may change while it runs.
+pub(crate) fn limits_of(container: &Container) -> Resources {
     let amounts = Amounts::of(container.resources.as_ref());
     Resources {
         cpu_shares: Some(shares(amounts.cpu_request)),
         cpu_quota_us: amounts.cpu_limit.map(quota),
         cpu_period_us: Some(PERIOD_US),
         memory_limit_bytes: amounts.memory_limit,
-        pids_limit: None,
-        oom_score_adj: Some(oom_score_adj(pod, amounts.memory_request, memory_capacity)),
+        ..Resources::default()
+    }
+}
+
+/// In what a cgroup differs from what is wanted of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Difference {
+    pub(crate) cpu: bool,
+    pub(crate) memory: bool,
+}
+
+impl Difference {
+    /// Shares are always written: a cgroup without them is one of which nothing is known.
+    pub(crate) fn between(wanted: &Resources, actual: &Resources) -> Self {
+        let known = actual.cpu_shares.is_some();
+        let cpu = wanted.cpu_shares != actual.cpu_shares || wanted.cpu_quota_us != actual.cpu_quota_us;
+        Self { cpu: known && cpu, memory: known && wanted.memory_limit_bytes != actual.memory_limit_bytes }
+    }
+
+    pub(crate) fn any(self) -> bool {
+        self.cpu || self.memory
+    }
+}
+
+/// Limits that admit what either admits.
+pub(crate) fn wider(one: &Resources, other: &Resources) -> Resources {
+    fn most<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+        one.zip(other).map(|(one, other)| one.max(other))
+    }
+    Resources {
+        cpu_shares: one.cpu_shares.max(other.cpu_shares),
+        cpu_quota_us: most(one.cpu_quota_us, other.cpu_quota_us),
+        memory_limit_bytes: most(one.memory_limit_bytes, other.memory_limit_bytes),
+        ..one.clone()
+    }
+}
+
+/// What a container has: its requirements, but for what its cgroup says otherwise.
+pub(crate) fn in_effect(container: &Container, actual: Option<&Resources>) -> ResourceRequirements {
+    let mut known = container.resources.clone().unwrap_or_default();
+    let Some(actual) = actual else { return known };
+    let difference = Difference::between(&limits_of(container), actual);
+    if difference.cpu {
+        let milli = actual.cpu_quota_us.map(|quota| Amount::from_milli(quota / 100));
+        set(&mut known.limits, "cpu", milli.map(written));
+        if known.requests.as_ref().is_some_and(|requests| requests.contains_key("cpu")) {
+            let shares = i64::try_from(actual.cpu_shares.unwrap_or(0)).unwrap_or(0);
+            set(&mut known.requests, "cpu", Some(written(Amount::from_milli((shares * 1000 + 1023) / 1024))));
+        }
+    }
+    if difference.memory {
+        let bytes = actual.memory_limit_bytes.map(|bytes| Amount::from_units(bytes, Format::BinarySi));
+        set(&mut known.limits, "memory", bytes.map(written));
+    }
+    known
+}
+
+fn written(amount: Amount) -> Quantity {
+    Quantity(amount.to_string())
+}
+
+/// Puts one amount into a list that may not exist yet, or takes it out.
+pub(crate) fn set(list: &mut Option<BTreeMap<String, Quantity>>, name: &str, amount: Option<Quantity>) {
+    match amount {
+        Some(amount) => drop(list.get_or_insert_default().insert(name.to_owned(), amount)),
+        None => drop(list.as_mut().and_then(|list| list.remove(name))),
     }
 }
 
@@ -60,16 +131,17 @@ pub(crate) fn for_pod(pod: &Pod) -> Resources {
     }
 }
 
+/// Requests and limits: thousandths of a CPU, bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Amounts {
-    cpu_request: i64,
-    cpu_limit: Option<i64>,
-    memory_request: i64,
-    memory_limit: Option<i64>,
+pub(crate) struct Amounts {
+    pub(crate) cpu_request: i64,
+    pub(crate) cpu_limit: Option<i64>,
+    pub(crate) memory_request: i64,
+    pub(crate) memory_limit: Option<i64>,
 }
 
 impl Amounts {
-    fn of(resources: Option<&ResourceRequirements>) -> Self {
+    pub(crate) fn of(resources: Option<&ResourceRequirements>) -> Self {
         let get = |map: Option<&BTreeMap<String, Quantity>>, name: &str, parse: fn(&str) -> i64| {
             map.and_then(|map| map.get(name)).map(|q| parse(&q.0)).filter(|&value| value > 0)
         };
@@ -85,7 +157,8 @@ impl Amounts {
         }
     }
 
-    fn plus(self, other: Self) -> Self {
+    /// Limited only if both are.
+    pub(crate) fn plus(self, other: Self) -> Self {
         let both = |a: Option<i64>, b: Option<i64>| a.zip(b).map(|(a, b)| a.saturating_add(b));
         Self {
             cpu_request: self.cpu_request.saturating_add(other.cpu_request),
@@ -107,7 +180,7 @@ impl Amounts {
 }
 
 /// What all containers together need: the sum of those that run at once, or more if an init container does.
-fn pod_amounts(pod: &Pod) -> Amounts {
+pub(crate) fn pod_amounts(pod: &Pod) -> Amounts {
     let zero = Amounts { cpu_limit: Some(0), memory_limit: Some(0), ..Amounts::default() };
     let mut sidecars = zero;
     let mut init_peak = zero;
@@ -194,6 +267,29 @@ mod tests {
                 "{resources}"
             );
         }
+    }
+
+    #[test]
+    fn container_tells_what_its_cgroup_has() {
+        let pod = one(serde_json::json!({"requests": {"cpu": "250m"}, "limits": {"cpu": "500m", "memory": "64Mi"}}));
+        let container = &pod.containers()[0];
+        let wanted = limits_of(container);
+        assert_eq!(Some(in_effect(container, Some(&wanted))), container.resources);
+        let small = Resources { cpu_shares: Some(102), memory_limit_bytes: None, ..wanted };
+        let expected = serde_json::json!({"requests": {"cpu": "100m"}, "limits": {"cpu": "500m"}});
+        assert_eq!(serde_json::to_value(in_effect(container, Some(&small))).expect("JSON"), expected);
+    }
+
+    #[test]
+    fn wider_limits_admit_both() {
+        let of = |shares, quota, memory| Resources {
+            cpu_shares: Some(shares),
+            cpu_quota_us: quota,
+            memory_limit_bytes: memory,
+            ..Resources::default()
+        };
+        assert_eq!(wider(&of(2, Some(5), Some(7)), &of(3, Some(4), Some(8))), of(3, Some(5), Some(8)));
+        assert_eq!(wider(&of(2, None, Some(7)), &of(1, Some(4), None)), of(2, None, None));
     }
 
     #[test]

@@ -3,7 +3,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::runtime::types::{PodRef, PodUid};
+use crate::runtime::types::{PodRef, PodUid, Resources};
 
 /// A pod with the table's spec and what runs for it.
 struct World {
@@ -30,6 +30,7 @@ impl World {
             created_at: SystemTime::UNIX_EPOCH + Duration::from_secs(u64::from(attempt)),
             ips: vec!["10.0.0.2".parse().expect("address")],
             host_network: false,
+            resources: Resources::default(),
         });
         self
     }
@@ -47,6 +48,7 @@ impl World {
             image_id: String::new(),
             spec_hash: spec_hash(spec),
             created_at: SystemTime::UNIX_EPOCH,
+            resources: Resources::default(),
             state,
             log_path: "/log".into(),
         });
@@ -310,4 +312,33 @@ fn deleted_pod_starts_nothing() {
     );
     world.pod.metadata.deletion_timestamp = Some(crate::pod::api_time(SystemTime::UNIX_EPOCH));
     assert!(world.plan().to_start.is_empty());
+}
+
+#[test]
+fn resized_container_is_changed_in_place_unless_it_must_restart() {
+    let limits = |memory: i64, cpu: i64| Resources {
+        cpu_shares: Some(102),
+        cpu_quota_us: Some(cpu),
+        memory_limit_bytes: Some(memory << 20),
+        ..Resources::default()
+    };
+    let cases = [
+        (limits(64, 10_000), (0, 0)),
+        (limits(32, 10_000), (1, 0)),
+        (limits(64, 20_000), (0, 1)),
+        (limits(32, 20_000), (0, 1)),
+        (Resources::default(), (0, 0)),
+    ];
+    for (actual, expected) in cases {
+        let mut world = World::new(json!({"restartPolicy": "Never", "containers": [{
+            "name": "a", "resources": {"limits": {"cpu": "100m", "memory": "64Mi"}},
+            "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]}]}))
+        .sandbox(0, SandboxState::Ready)
+        .container(0, "a", 0, running());
+        world.containers[0].resources = actual.clone();
+        world.sandboxes[0].resources = actual.clone();
+        let plan = world.plan();
+        assert_eq!((plan.to_resize.len(), plan.to_kill.len()), expected, "{actual:?}");
+        assert_eq!((plan.resize_pod, plan.to_start.len()), (expected != (0, 0), expected.1), "{actual:?}");
+    }
 }

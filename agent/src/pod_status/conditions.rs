@@ -1,14 +1,26 @@
 //! The conditions of a pod that the node writes (pure). All others are kept as they are.
 
-use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodCondition};
 
 use super::{Phase, StatusInput};
 use crate::{
+    container_config::resources::{self, Difference},
     pod::{PodExt, api_time, is_sidecar},
-    runtime::types::SandboxState,
+    runtime::types::{ContainerState, ContainerStatus as ContainerRecord, SandboxState},
 };
 
-const OWNED: [&str; 5] = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
+const OWNED: [&str; 7] = [
+    "PodReadyToStartContainers",
+    "Initialized",
+    "Ready",
+    "ContainersReady",
+    "PodScheduled",
+    RESIZE_PENDING,
+    RESIZE_IN_PROGRESS,
+];
+/// These two are there only while they are true.
+const RESIZE_PENDING: &str = "PodResizePending";
+const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
 
 /// Whether the node writes this condition.
 pub(crate) fn is_own(kind: &str) -> bool {
@@ -17,7 +29,7 @@ pub(crate) fn is_own(kind: &str) -> bool {
 
 struct Verdict {
     status: bool,
-    reason: Option<&'static str>,
+    reason: Option<String>,
     message: Option<String>,
 }
 
@@ -26,12 +38,12 @@ impl Verdict {
         Self { status: true, reason: None, message: None }
     }
 
-    fn yes_because(reason: &'static str) -> Self {
-        Self { status: true, reason: Some(reason), message: None }
+    fn yes_because(reason: &str) -> Self {
+        Self { status: true, reason: Some(reason.to_owned()), message: None }
     }
 
-    fn no(reason: Option<&'static str>, message: Option<String>) -> Self {
-        Self { status: false, reason, message }
+    fn no(reason: Option<&str>, message: Option<String>) -> Self {
+        Self { status: false, reason: reason.map(str::to_owned), message }
     }
 }
 
@@ -59,10 +71,29 @@ pub(super) fn generate(
         ("PodScheduled", Verdict::yes()),
     ];
     let mut conditions: Vec<PodCondition> =
-        verdicts.into_iter().map(|(kind, verdict)| condition(input, kind, verdict)).collect();
+        verdicts.into_iter().chain(resizing(input)).map(|(kind, verdict)| condition(input, kind, verdict)).collect();
     let others = input.previous.conditions.iter().flatten().filter(|condition| !is_own(&condition.type_));
     conditions.extend(others.cloned());
     conditions
+}
+
+/// A resize that waits, and one that is not done yet.
+fn resizing(input: &StatusInput<'_>) -> impl Iterator<Item = (&'static str, Verdict)> {
+    let pending = input.resize_pending.map(|why| {
+        let verdict = Verdict { message: Some(why.message.clone()), ..Verdict::yes_because(&why.reason) };
+        (RESIZE_PENDING, verdict)
+    });
+    let runs = |container: &ContainerRecord| matches!(container.state, ContainerState::Running { .. });
+    let differs = |container: &Container| {
+        let running = input.observed.latest(&container.name).filter(|record| runs(record));
+        running.is_some_and(|one| Difference::between(&resources::limits_of(container), &one.resources).any())
+    };
+    let under_way = !input.terminated && input.pod.all_containers().any(differs);
+    let in_progress = (under_way || input.resize_error.is_some()).then(|| match input.resize_error {
+        Some(error) => Verdict { message: Some(error.to_owned()), ..Verdict::yes_because("Error") },
+        None => Verdict::yes(),
+    });
+    pending.into_iter().chain(in_progress.map(|verdict| (RESIZE_IN_PROGRESS, verdict)))
 }
 
 fn condition(input: &StatusInput<'_>, kind: &str, verdict: Verdict) -> PodCondition {
@@ -76,7 +107,7 @@ fn condition(input: &StatusInput<'_>, kind: &str, verdict: Verdict) -> PodCondit
     PodCondition {
         type_: kind.to_owned(),
         status: status.to_owned(),
-        reason: verdict.reason.map(str::to_owned),
+        reason: verdict.reason,
         message: verdict.message,
         last_transition_time: before
             .and_then(|before| before.last_transition_time.clone())
@@ -141,7 +172,7 @@ fn containers_ready(
 
 fn ready(input: &StatusInput<'_>, containers_ready: &Verdict) -> Verdict {
     if !containers_ready.status {
-        return Verdict::no(containers_ready.reason, containers_ready.message.clone());
+        return Verdict::no(containers_ready.reason.as_deref(), containers_ready.message.clone());
     }
     if input.terminating {
         return Verdict::no(Some("PodTerminating"), None);

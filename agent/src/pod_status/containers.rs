@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{
 
 use super::StatusInput;
 use crate::{
+    container_config::resources,
     pod::{PodExt, api_time, is_sidecar},
     pod_actions::should_start,
     runtime::types::{ContainerState, ContainerStatus},
@@ -26,6 +27,7 @@ pub(super) fn ephemeral_statuses(input: &StatusInput<'_>) -> Vec<ApiStatus> {
     for status in &mut statuses {
         status.ready = false;
         status.started = None;
+        (status.resources, status.allocated_resources) = (None, None);
         status.restart_count = 0;
     }
     statuses
@@ -41,6 +43,7 @@ fn status(input: &StatusInput<'_>, container: &Container, init: bool) -> ApiStat
         None => without_record(input, container, earlier, init),
     };
     override_with_waiting(input, container, records.first().copied(), init, &mut status);
+    set_resources(container, records.first().copied(), &mut status);
     set_probes(input, container, records.first().copied(), init, &mut status);
     status
 }
@@ -179,6 +182,13 @@ fn set_probes(
             && !input.terminated
             && probed.map_or(container.readiness_probe.is_none(), |probe| probe.ready)
     };
+}
+
+/// What a running container has, and what any other would get.
+fn set_resources(container: &Container, latest: Option<&ContainerStatus>, status: &mut ApiStatus) {
+    let running = latest.filter(|record| matches!(record.state, ContainerState::Running { .. }));
+    status.resources = Some(resources::in_effect(container, running.map(|record| &record.resources)));
+    status.allocated_resources = container.resources.as_ref().and_then(|resources| resources.requests.clone());
 }
 
 fn waiting(reason: &str, message: Option<&str>) -> ApiState {

@@ -3,7 +3,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::runtime::types::{ContainerState, ContainerStatus, PodRef, PodUid, SandboxId, SandboxState, SandboxStatus};
+use crate::runtime::types::{
+    ContainerState, ContainerStatus, PodRef, PodUid, Resources, SandboxId, SandboxState, SandboxStatus,
+};
 
 /// A pod, what runs for it, and what else its status depends on.
 struct World {
@@ -15,6 +17,7 @@ struct World {
     probes: HashMap<ContainerId, ProbeState>,
     terminating: bool,
     terminated: bool,
+    resize_pending: Option<WaitingReason>,
 }
 
 impl World {
@@ -30,6 +33,7 @@ impl World {
             created_at: at(0),
             ips: vec!["10.0.0.2".parse().expect("address")],
             host_network: false,
+            resources: Resources::default(),
         };
         Self {
             pod: pod.expect("pod"),
@@ -40,6 +44,7 @@ impl World {
             probes: HashMap::new(),
             terminating: false,
             terminated: false,
+            resize_pending: None,
         }
     }
 
@@ -54,6 +59,7 @@ impl World {
             image_id: "sha256:i".to_owned(),
             spec_hash: String::new(),
             created_at: at(u64::from(attempt)),
+            resources: Resources::default(),
             state,
             log_path: "/log".into(),
         });
@@ -75,6 +81,8 @@ impl World {
             terminating: self.terminating,
             terminated: self.terminated,
             failed: None,
+            resize_pending: self.resize_pending.as_ref(),
+            resize_error: None,
         })
     }
 
@@ -277,4 +285,29 @@ fn lost_container_counts_as_a_restart() {
     let a = world.status().container_statuses.expect("containers").remove(0);
     let last = a.last_state.as_ref().and_then(|state| state.terminated.as_ref()).expect("last");
     assert_eq!((a.restart_count, last.exit_code, last.reason.as_deref()), (5, 137, Some("ContainerStatusUnknown")));
+}
+
+#[test]
+fn resize_is_told_until_it_is_done() {
+    let container = json!({"name": "a", "image": "img", "resources": {
+        "limits": {"memory": "64Mi"}, "requests": {"memory": "64Mi"}}});
+    let mut world = World::new(json!({"containers": [container]})).container("a", 0, running());
+    world.containers[0].resources =
+        Resources { cpu_shares: Some(2), memory_limit_bytes: Some(32 << 20), ..Resources::default() };
+    let why = WaitingReason { reason: "Deferred".to_owned(), message: "no room".to_owned() };
+    world.resize_pending = Some(why);
+    let status = world.status();
+    assert_eq!(condition(&status, "PodResizeInProgress").status, "True");
+    let pending = condition(&status, "PodResizePending");
+    assert_eq!((pending.reason.as_deref(), pending.message.as_deref()), (Some("Deferred"), Some("no room")));
+    let one = serde_json::to_value(&status.container_statuses.as_ref().expect("statuses")[0]).expect("JSON");
+    assert_eq!(one["resources"], json!({"limits": {"memory": "32Mi"}, "requests": {"memory": "64Mi"}}));
+    assert_eq!(one["allocatedResources"], json!({"memory": "64Mi"}));
+
+    world.previous = status;
+    world.containers[0].resources.memory_limit_bytes = Some(64 << 20);
+    world.resize_pending = None;
+    let status = world.status();
+    let kinds: Vec<&str> = status.conditions.iter().flatten().map(|condition| &*condition.type_).collect();
+    assert_eq!(kinds, ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"]);
 }

@@ -69,13 +69,13 @@ impl PodWorker {
         if !self.kill_containers(&actions.to_kill, state).await {
             return Progress::Failed;
         }
+        let mut failed = actions.resizes() && !self.resize(actions, state).await;
         let pod = Arc::clone(&self.pod);
         let ephemeral = pod.ephemeral_containers();
         let named = actions.init_to_start.iter().chain(&actions.to_start).filter_map(|name| pod.container(name));
         let mut containers: Vec<&Container> =
             named.chain(ephemeral.iter().filter(|one| actions.ephemeral_to_start.contains(&one.name))).collect();
         let mut pause: Option<Duration> = None;
-        let mut failed = false;
         // Who waits out a crash needs no image yet.
         let fresh = if actions.to_kill.is_empty() { None } else { self.observe().await };
         let state = fresh.as_ref().unwrap_or(state);
@@ -87,7 +87,7 @@ impl PodWorker {
             None => true,
         });
         if containers.is_empty() && actions.create_sandbox.is_none() {
-            return Progress::Settled(pause);
+            return if failed { Progress::Failed } else { Progress::Settled(pause) };
         }
         let Some((sandbox, volumes, images)) = self.prepare(actions, state, &containers).await else {
             return Progress::Failed;

@@ -72,7 +72,7 @@ impl PodWorker {
             let probe = match kill.reason {
                 KillReason::LivenessProbe => container.liveness_probe.as_ref(),
                 KillReason::StartupProbe => container.startup_probe.as_ref(),
-                KillReason::SpecChanged => None,
+                KillReason::SpecChanged | KillReason::Resized => None,
             };
             let own_grace = probe
                 .and_then(|probe| probe.termination_grace_period_seconds)

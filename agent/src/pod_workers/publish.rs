@@ -38,6 +38,8 @@ impl PodWorker {
             terminating,
             terminated,
             failed: self.failed.as_ref(),
+            resize_pending: self.resize_pending.as_ref(),
+            resize_error: self.resize_error.as_deref(),
         };
         let status = pod_status::generate(&input);
         let phase = match status.phase.as_deref() {

@@ -80,6 +80,28 @@ impl Hierarchies {
             make(point, relative, self.is_v2())
                 .map_err(|source| state("make the cgroup", point.join(relative), source))?;
         }
+        self.write_limits(relative, resources)
+    }
+
+    /// Changes the limits of a cgroup in use. What is absent becomes unlimited.
+    ///
+    /// Below what is in use memory is not limited: v2 would kill for it, v1 would refuse in fewer words.
+    pub(super) fn update(&self, path: &str, resources: &Resources) -> Result<(), RuntimeError> {
+        let used = self.stats(path).memory_working_set_bytes;
+        let limit = resources.memory_limit_bytes.and_then(|limit| u64::try_from(limit).ok());
+        if let Some(limit) = limit.filter(|limit| *limit < used) {
+            let message = format!("attempting to set memory limits ({limit}) below current usage ({used})");
+            return Err(RuntimeError::InvalidConfig { message });
+        }
+        let explicit = Resources {
+            cpu_quota_us: resources.cpu_quota_us.or(Some(-1)),
+            memory_limit_bytes: resources.memory_limit_bytes.or(Some(-1)),
+            ..resources.clone()
+        };
+        self.write_limits(path.trim_matches('/'), &explicit)
+    }
+
+    fn write_limits(&self, relative: &str, resources: &Resources) -> Result<(), RuntimeError> {
         for (file, value) in self.limits(resources) {
             let target = match self.is_v2() {
                 true => self.unified.as_ref().map(|point| point.join(relative).join(file)),

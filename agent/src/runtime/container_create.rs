@@ -10,6 +10,7 @@ use std::{
 
 use coracle_shim_protocol::{Create, CreateSpec, Reply, Request, layout};
 use nix::sys::signal::Signal;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::{
@@ -105,6 +106,7 @@ async fn make(
         id: id.clone(),
         sandbox: Arc::clone(sandbox),
         directory: directory.to_owned(),
+        resources: Mutex::new(checkpoint.config.resources.clone()),
         checkpoint,
         state: watch::Sender::new(None),
     });

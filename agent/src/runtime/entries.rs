@@ -31,7 +31,10 @@ pub(super) struct Container {
     pub(super) id: ContainerId,
     pub(super) sandbox: Arc<Sandbox>,
     pub(super) directory: PathBuf,
+    /// As it was made.
     pub(super) checkpoint: ContainerCheckpoint,
+    /// Limits of its cgroup now.
+    pub(super) resources: Mutex<Resources>,
     /// `None` until it is made: nobody has heard of it.
     pub(super) state: watch::Sender<Option<ContainerState>>,
 }
@@ -51,6 +54,7 @@ impl Sandbox {
             created_at: checkpoint.created_at,
             ips: checkpoint.ips.clone(),
             host_network: checkpoint.config.host_network,
+            resources: checkpoint.config.resources.clone(),
         }
     }
 
@@ -121,6 +125,7 @@ impl Container {
             image_id: config.image_id.clone(),
             spec_hash: config.spec_hash.clone(),
             created_at: self.checkpoint.created_at,
+            resources: self.resources.lock().clone(),
             state,
             log_path: sandbox.config.log_directory.join(&config.log_path),
         })

@@ -4,10 +4,11 @@
 //! containers with [`FakeRuntime::exit`], script failures with [`FakeRuntime::fail_next`], commands with
 //! [`FakeRuntime::on_exec`], and read what was asked in [`FakeRuntime::calls`].
 
+mod images;
+
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     net::{IpAddr, Ipv4Addr},
-    path::PathBuf,
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, SystemTime},
 };
@@ -15,6 +16,8 @@ use std::{
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::{broadcast, mpsc};
+
+pub use images::FakeImages;
 
 use super::*;
 
@@ -180,6 +183,7 @@ impl RuntimeService for FakeRuntime {
             created_at: SystemTime::now(),
             ips: if config.host_network { vec![] } else { vec![IpAddr::V4(Ipv4Addr::new(10, 244, 0, last))] },
             host_network: config.host_network,
+            resources: config.resources.clone(),
         };
         self.state.lock().sandboxes.insert(status.id.clone(), (config.clone(), status.clone()));
         self.tell(config.pod.uid.clone());
@@ -238,6 +242,7 @@ impl RuntimeService for FakeRuntime {
             image_id: config.image_id.clone(),
             spec_hash: config.spec_hash.clone(),
             created_at: SystemTime::now(),
+            resources: config.resources.clone(),
             state: ContainerState::Created,
             log_path: sandbox_config.log_directory.join(&config.log_path),
         };
@@ -272,6 +277,22 @@ impl RuntimeService for FakeRuntime {
     async fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
         self.begin("remove_container", &self.name_of(id))?;
         self.state.lock().containers.remove(id);
+        Ok(())
+    }
+
+    async fn update_container_resources(&self, id: &ContainerId, resources: &Resources) -> Result<(), RuntimeError> {
+        self.begin("update_container_resources", &self.name_of(id))?;
+        if let Some((_, status)) = self.state.lock().containers.get_mut(id) {
+            status.resources = resources.clone();
+        }
+        Ok(())
+    }
+
+    async fn update_pod_sandbox_resources(&self, id: &SandboxId, resources: &Resources) -> Result<(), RuntimeError> {
+        self.begin("update_pod_sandbox_resources", &id.0)?;
+        if let Some((_, status)) = self.state.lock().sandboxes.get_mut(id) {
+            status.resources = resources.clone();
+        }
         Ok(())
     }
 
@@ -326,60 +347,5 @@ impl RuntimeService for FakeRuntime {
 
     fn subscribe(&self) -> broadcast::Receiver<RuntimeEvent> {
         self.events.subscribe()
-    }
-}
-
-/// Images that are always there: every reference is its own ID, without layers.
-#[derive(Default)]
-pub struct FakeImages {
-    absent: Mutex<Vec<String>>,
-}
-
-impl FakeImages {
-    /// Pulls of this reference fail until it is [`FakeImages::provide`]d.
-    pub fn withhold(&self, reference: &str) {
-        self.absent.lock().push(reference.to_owned());
-    }
-
-    /// Pulls of this reference work again.
-    pub fn provide(&self, reference: &str) {
-        self.absent.lock().retain(|absent| absent != reference);
-    }
-
-    fn image(reference: &str) -> Image {
-        Image {
-            id: format!("sha256:{reference}"),
-            repo_tags: vec![reference.to_owned()],
-            repo_digests: vec![],
-            size_bytes: 1,
-            config: ImageConfig { cmd: vec!["run".to_owned()], ..ImageConfig::default() },
-        }
-    }
-}
-
-#[async_trait]
-impl ImageService for FakeImages {
-    async fn image_status(&self, reference: &str) -> Result<Option<Image>, ImageError> {
-        let absent = self.absent.lock().iter().any(|absent| absent == reference);
-        Ok((!absent).then(|| Self::image(reference.trim_start_matches("sha256:"))))
-    }
-
-    async fn pull_image(&self, reference: &str, _auth: &[RegistryAuth]) -> Result<Image, ImageError> {
-        if self.absent.lock().iter().any(|absent| absent == reference) {
-            return Err(ImageError::Pull { reference: reference.to_owned(), message: "withheld".to_owned() });
-        }
-        Ok(Self::image(reference))
-    }
-
-    async fn list_images(&self) -> Result<Vec<Image>, ImageError> {
-        Ok(vec![])
-    }
-
-    async fn remove_image(&self, _reference: &str) -> Result<(), ImageError> {
-        Ok(())
-    }
-
-    async fn layers(&self, _image_id: &str) -> Result<Vec<PathBuf>, ImageError> {
-        Ok(vec![])
     }
 }

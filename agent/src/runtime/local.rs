@@ -269,6 +269,14 @@ impl RuntimeService for LocalRuntime {
         whole(async move { container_remove::remove(&inner, &id).await }).await
     }
 
+    async fn update_container_resources(&self, id: &ContainerId, resources: &Resources) -> Result<(), RuntimeError> {
+        container_update::update(&self.inner, id, resources).await
+    }
+
+    async fn update_pod_sandbox_resources(&self, id: &SandboxId, resources: &Resources) -> Result<(), RuntimeError> {
+        sandbox_update::update(&self.inner, id, resources).await
+    }
+
     async fn list_containers(&self) -> Result<Vec<ContainerStatus>, RuntimeError> {
         let containers: Vec<_> = self.inner.state.lock().containers.values().cloned().collect();
         Ok(containers.iter().filter_map(|container| container.status()).collect())

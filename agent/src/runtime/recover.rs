@@ -125,8 +125,14 @@ async fn recover_container(
         Some(Phase::Created { .. } | Phase::Creating) => ContainerState::Created,
         None => exit.as_ref().map_or_else(|| checkpoint::lost(checkpoint.created_at), checkpoint::exited),
     };
-    let container =
-        Container { id, sandbox: Arc::clone(sandbox), directory, checkpoint, state: watch::Sender::new(Some(state)) };
+    let container = Container {
+        id,
+        sandbox: Arc::clone(sandbox),
+        directory,
+        resources: Mutex::new(checkpoint.config.resources.clone()),
+        checkpoint,
+        state: watch::Sender::new(Some(state)),
+    };
     // What ended between the shim's answer and now was told to nobody.
     if let Some(exit) = exit {
         container.end(Some(&exit));

@@ -248,6 +248,8 @@ pub struct SandboxStatus {
     pub ips: Vec<IpAddr>,
     /// As configured.
     pub host_network: bool,
+    /// Limits of the pod's cgroup now.
+    pub resources: Resources,
 }
 
 /// A container as it is.
@@ -305,6 +307,8 @@ pub struct ContainerStatus {
     pub spec_hash: String,
     /// When made.
     pub created_at: SystemTime,
+    /// Limits of its cgroup now.
+    pub resources: Resources,
     /// State.
     pub state: ContainerState,
     /// Absolute path of the log file.

@@ -36,7 +36,7 @@ pub(super) async fn agent(server: &ServerContext) -> String {
     for (state, number) in states {
         out.sample("kubelet_running_containers", &[("container_state", state)], f64::from(number));
     }
-    let desired = server.view.read().len();
+    let desired = server.ctx.pods.read().len();
     out.single(
         "kubelet_desired_pods",
         Kind::Gauge,

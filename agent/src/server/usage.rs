@@ -104,7 +104,7 @@ pub(super) struct Look {
 impl Look {
     pub(super) async fn take(server: &ServerContext) -> Self {
         let (at, time) = (Instant::now(), SystemTime::now());
-        let known = server.view.read().clone();
+        let known = server.ctx.pods.read().clone();
         let mut pods = Vec::with_capacity(known.len());
         for pod in known {
             let Ok((_, found)) = server.ctx.runtime.pod_state(&pod.uid()).await else { continue };

@@ -216,6 +216,69 @@ async fn volume_mounted_after_the_sandbox_was_made_is_seen() {
     node.finish().await;
 }
 
+fn is_v2() -> bool {
+    std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
+}
+
+/// What a file of a cgroup says, in whatever hierarchy.
+fn limit(path: &str, file: &str) -> String {
+    run_command(&format!("cat /sys/fs/cgroup{{,/*}}{path}/{file} 2>/dev/null || cat /sys/fs/cgroup/*{path}/{file}"))
+        .trim()
+        .to_owned()
+}
+
+/// Memory, CPU quota and CPU share of a cgroup, as its hierarchy writes them.
+fn limits(path: &str) -> [String; 3] {
+    let files = if is_v2() {
+        ["memory.max", "cpu.max", "cpu.weight"]
+    } else {
+        ["memory.limit_in_bytes", "cpu.cfs_quota_us", "cpu.shares"]
+    };
+    files.map(|file| limit(path, file))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_change_while_a_container_runs() {
+    let Some(mut node) = node().await else { return };
+    let sized = |memory: Option<i64>, quota: Option<i64>, shares: u64| Resources {
+        cpu_shares: Some(shares),
+        cpu_quota_us: quota,
+        memory_limit_bytes: memory.map(|mebibytes| mebibytes << 20),
+        ..Resources::default()
+    };
+    let expected = |memory: &str, quota: &str, shares: u64| {
+        let (v2_quota, weight) = (format!("{quota} 100000"), 1 + (shares - 2) * 9999 / 262_142);
+        if is_v2() {
+            [memory.to_owned(), v2_quota, weight.to_string()]
+        } else {
+            [memory.to_owned(), quota.to_owned(), shares.to_string()]
+        }
+    };
+    let first = sized(Some(64), Some(50_000), 512);
+    let config = ContainerConfig { resources: first.clone(), ..container(&["sleep", "1000"]) };
+    let (sandbox, id) = node.run(&config).await;
+    let (pod, path) = (format!("{}/poduid-0", node.cgroup), format!("{}/poduid-0/{id}", node.cgroup));
+    let pid = node.status(&id).await.state;
+    let more = sized(Some(128), Some(80_000), 1024);
+    node.runtime().update_pod_sandbox_resources(&sandbox, &more).await.unwrap();
+    node.runtime().update_container_resources(&id, &more).await.unwrap();
+    for path in [&pod, &path] {
+        assert_eq!(limits(path), expected(&(128 << 20).to_string(), "80000", 1024), "{path}");
+    }
+    // Back again, and a limit that what runs does not fit in.
+    node.runtime().update_container_resources(&id, &first).await.unwrap();
+    let refused =
+        node.runtime().update_container_resources(&id, &Resources { memory_limit_bytes: Some(1), ..more }).await;
+    assert!(refused.unwrap_err().to_string().contains("below current usage"));
+    assert_eq!(limits(&path), expected(&(64 << 20).to_string(), "50000", 512));
+    node.crash();
+    node.start().await;
+    let status = node.status(&id).await;
+    assert_eq!((status.resources.memory_limit_bytes, status.resources.cpu_quota_us), (Some(64 << 20), Some(50_000)));
+    assert_eq!(status.state, pid);
+    node.finish().await;
+}
+
 #[tokio::test]
 async fn limits_reach_the_cgroup() {
     let Some(node) = node().await else { return };
@@ -231,12 +294,8 @@ async fn limits_reach_the_cgroup() {
     let path = format!("{}/poduid-0/{id}", node.cgroup);
     let stats = node.runtime().container_stats(&id).await.unwrap();
     assert!(stats.cpu_usage_nanos > 0 && stats.memory_working_set_bytes > 0, "{stats:?}");
-    let find = |file: &str| {
-        run_command(&format!("cat /sys/fs/cgroup{{,/*}}{path}/{file} 2>/dev/null || cat /sys/fs/cgroup/*{path}/{file}"))
-            .trim()
-            .to_owned()
-    };
-    if std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
+    let find = |file: &str| limit(&path, file);
+    if is_v2() {
         assert_eq!(find("memory.max"), (64 << 20).to_string());
     } else {
         assert_eq!(find("cpu.shares"), "512");

@@ -1,0 +1,63 @@
+//! Images without an image store.
+
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+
+use crate::runtime::{Image, ImageConfig, ImageError, ImageService, RegistryAuth};
+
+/// Images that are always there: every reference is its own ID, without layers.
+#[derive(Default)]
+pub struct FakeImages {
+    absent: Mutex<Vec<String>>,
+}
+
+impl FakeImages {
+    /// Pulls of this reference fail until it is [`FakeImages::provide`]d.
+    pub fn withhold(&self, reference: &str) {
+        self.absent.lock().push(reference.to_owned());
+    }
+
+    /// Pulls of this reference work again.
+    pub fn provide(&self, reference: &str) {
+        self.absent.lock().retain(|absent| absent != reference);
+    }
+
+    fn image(reference: &str) -> Image {
+        Image {
+            id: format!("sha256:{reference}"),
+            repo_tags: vec![reference.to_owned()],
+            repo_digests: vec![],
+            size_bytes: 1,
+            config: ImageConfig { cmd: vec!["run".to_owned()], ..ImageConfig::default() },
+        }
+    }
+}
+
+#[async_trait]
+impl ImageService for FakeImages {
+    async fn image_status(&self, reference: &str) -> Result<Option<Image>, ImageError> {
+        let absent = self.absent.lock().iter().any(|absent| absent == reference);
+        Ok((!absent).then(|| Self::image(reference.trim_start_matches("sha256:"))))
+    }
+
+    async fn pull_image(&self, reference: &str, _auth: &[RegistryAuth]) -> Result<Image, ImageError> {
+        if self.absent.lock().iter().any(|absent| absent == reference) {
+            return Err(ImageError::Pull { reference: reference.to_owned(), message: "withheld".to_owned() });
+        }
+        Ok(Self::image(reference))
+    }
+
+    async fn list_images(&self) -> Result<Vec<Image>, ImageError> {
+        Ok(vec![])
+    }
+
+    async fn remove_image(&self, _reference: &str) -> Result<(), ImageError> {
+        Ok(())
+    }
+
+    async fn layers(&self, _image_id: &str) -> Result<Vec<PathBuf>, ImageError> {
+        Ok(vec![])
+    }
+}

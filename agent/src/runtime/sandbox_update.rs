@@ -1,0 +1,16 @@
+//! `UpdatePodSandboxResources`: other limits for all containers of a pod together.
+
+use std::sync::Arc;
+
+use super::{Resources, RuntimeError, SandboxId, entries::blocking, local::Inner};
+
+pub(super) async fn update(inner: &Arc<Inner>, id: &SandboxId, resources: &Resources) -> Result<(), RuntimeError> {
+    let sandbox = inner.sandbox(id)?;
+    let (inner, resources) = (Arc::clone(inner), resources.clone());
+    let work = move || {
+        let path = sandbox.checkpoint.lock().config.cgroup_parent.clone();
+        inner.hierarchies.update(&path, &resources)?;
+        sandbox.update(|checkpoint| checkpoint.config.resources = resources)
+    };
+    blocking(work).await?
+}
