@@ -22,8 +22,9 @@ const LONG_FUNCTIONS: &[(&str, &str)] = &[];
 /// What a crate may depend on, besides crates of others. Everything else is a forbidden edge.
 const EDGES: &[(&str, &[&str])] = &[
     ("coracle-api", &[]),
+    ("coracle-relay", &[]),
     ("coracle-store", &["coracle-api"]),
-    ("coracle-apiserver", &["coracle-api", "coracle-store"]),
+    ("coracle-apiserver", &["coracle-api", "coracle-relay", "coracle-store"]),
     ("coracle-scheduler", &["coracle-api"]),
     ("coracle-controllers", &["coracle-api"]),
     (
@@ -34,7 +35,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("coracle-cni", &["coracle-netns"]),
     ("coracle-shim-protocol", &[]),
     ("coracle-shim", &["coracle-shim-protocol"]),
-    ("coracle-agent", &["coracle-api", "coracle-cni", "coracle-netns", "coracle-shim-protocol"]),
+    ("coracle-agent", &["coracle-api", "coracle-relay", "coracle-cni", "coracle-netns", "coracle-shim-protocol"]),
     ("coracle-tests", &[]),
     ("coracle-fuzz", &["coracle-api", "coracle-apiserver"]),
     ("coracle", &["coracle-controlplane", "coracle-agent"]),

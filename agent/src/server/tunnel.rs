@@ -7,22 +7,17 @@ use std::{
     time::Duration,
 };
 
+use coracle_relay::relay;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-    net::TcpStream,
-};
+use tokio::net::TcpStream;
 
 use super::reply::{self, Body, ReplyError};
 use crate::runtime::types::SandboxStatus;
 
 const TCP: &str = "tcp";
 const DIAL_LIMIT: Duration = Duration::from_secs(10);
-/// For the peer to end its side once the pod has ended its own.
-const LINGER: Duration = Duration::from_secs(600);
-const PIECE: usize = 32 * 1024;
 
 pub(super) fn is_asked(request: &Request<Incoming>) -> bool {
     request.headers().get(header::UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(TCP.as_bytes()))
@@ -59,7 +54,7 @@ pub(super) fn serve(request: &mut Request<Incoming>, connection: TcpStream) -> R
     // Ends with either side's connection, or with both sides' ends.
     drop(tokio::spawn(async move {
         let Ok(upgraded) = upgrade.await else { return };
-        join(TokioIo::new(upgraded), connection).await;
+        relay(TokioIo::new(upgraded), connection).await;
     }));
     let mut response = reply::empty(StatusCode::SWITCHING_PROTOCOLS);
     let headers = response.headers_mut();
@@ -68,43 +63,8 @@ pub(super) fn serve(request: &mut Request<Incoming>, connection: TcpStream) -> R
     Ok(response)
 }
 
-/// Copies both ways. The pod's last words are delivered even if its connection then fails, or it hears nothing more:
-/// tokio's `copy_bidirectional` would drop what it holds.
-async fn join(peer: impl AsyncRead + AsyncWrite, pod: impl AsyncRead + AsyncWrite) {
-    let (mut from_peer, mut to_peer) = tokio::io::split(peer);
-    let (mut from_pod, mut to_pod) = tokio::io::split(pod);
-    let forth = async {
-        let taken = copy(&mut from_peer, &mut to_pod).await;
-        if taken.is_err() {
-            // Unread, it would make the kernel forget what the peer has not taken.
-            let _ = tokio::io::copy(&mut from_peer, &mut tokio::io::sink()).await;
-        }
-    };
-    let (mut forth, mut back) = (Box::pin(forth), Box::pin(copy(&mut from_pod, &mut to_peer)));
-    tokio::select! {
-        delivered = &mut back => if delivered.is_ok() {
-            let _ = tokio::time::timeout(LINGER, forth).await;
-        },
-        () = &mut forth => {
-            let _ = back.await;
-        }
-    }
-}
-
-/// Until the reader's end or failure, which is handed on as an end.
-async fn copy(mut reader: impl AsyncRead + Unpin, mut writer: impl AsyncWrite + Unpin) -> std::io::Result<()> {
-    let mut buffer = vec![0; PIECE];
-    while let Ok(read @ 1..) = reader.read(&mut buffer).await {
-        writer.write_all(&buffer[..read]).await?;
-        writer.flush().await?;
-    }
-    writer.shutdown().await
-}
-
 #[cfg(test)]
 mod tests {
-    use tokio::io::duplex;
-
     use super::*;
     use crate::runtime::{RuntimeError, types::SandboxId};
 
@@ -116,28 +76,5 @@ mod tests {
             source: ErrorKind::ConnectionRefused.into(),
         };
         assert_eq!(reason(81, &error), "failed to connect to port 81: connection refused");
-    }
-
-    #[tokio::test]
-    async fn pod_is_heard_to_its_last_byte_though_it_hears_nothing() {
-        for length in [1, 1_833, 8_193, 100_000] {
-            let (peer, mut ours) = duplex(1024);
-            let (pod, mut theirs) = duplex(512);
-            let joined = tokio::spawn(join(peer, pod));
-            let says = tokio::spawn(async move {
-                theirs.write_all(&vec![7; length]).await.expect("it is read");
-                // Gone, and with it what the peer still says.
-            });
-            for _ in 0..20 {
-                let _ = ours.write_all(b"ping").await;
-                tokio::task::yield_now().await;
-            }
-            let mut got = Vec::new();
-            ours.read_to_end(&mut got).await.expect("it is ended");
-            drop(ours);
-            says.await.expect("said");
-            joined.await.expect("joined");
-            assert_eq!(got.len(), length);
-        }
     }
 }

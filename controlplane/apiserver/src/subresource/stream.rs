@@ -11,7 +11,6 @@ mod negotiate;
 pub(crate) mod node;
 mod port_forward;
 mod proxy;
-mod relay;
 mod remote_command;
 pub(crate) mod spdy;
 

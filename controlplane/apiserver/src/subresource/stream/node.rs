@@ -7,6 +7,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use coracle_api::status::{Reason, Status};
+use coracle_relay::relay;
 use futures::TryStreamExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt as _, BodyStream, Empty, Limited};
@@ -25,7 +26,7 @@ use tokio_tungstenite::{
     tungstenite::{handshake::client::generate_key, protocol::Role},
 };
 
-use super::{carrier, location::Target, port_forward::Pod, relay::relay};
+use super::{carrier, location::Target, port_forward::Pod};
 use crate::{
     body::{Body, BoxError},
     pki::{Pki, PkiError},

@@ -1,8 +1,13 @@
 //! Joins two connections byte for byte, and loses nothing that one side said before it ended.
 //!
+//! The API server does it between a client and a node, the agent between the API server and a pod.
+//!
 //! Not tokio's `copy_bidirectional`: that drops what it holds when a read fails, and ends both directions when one
 //! fails. A node that ends its connection without TLS' own farewell, or a client's ping that comes too late, would so
 //! cost the last bytes of a command's output.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests"))]
 
 use std::time::Duration;
 
@@ -14,10 +19,7 @@ const PIECE: usize = 32 * 1024;
 const LINGER: Duration = Duration::from_secs(600);
 
 /// Copies both ways until the backend ends and the client has got it all, or the client goes.
-pub(super) async fn relay(
-    client: impl AsyncRead + AsyncWrite + Send + Unpin,
-    backend: impl AsyncRead + AsyncWrite + Send + Unpin,
-) {
+pub async fn relay(client: impl AsyncRead + AsyncWrite, backend: impl AsyncRead + AsyncWrite) {
     let (from_client, to_client) = tokio::io::split(client);
     let (from_backend, to_backend) = tokio::io::split(backend);
     let (forth, mut back) = (feed(from_client, to_backend), Box::pin(copy(from_backend, to_client)));
@@ -43,10 +45,7 @@ async fn feed(mut reader: impl AsyncRead + Unpin, writer: impl AsyncWrite + Unpi
 ///
 /// # Errors
 /// The writer takes no more.
-pub(super) async fn copy(
-    mut reader: impl AsyncRead + Unpin,
-    mut writer: impl AsyncWrite + Unpin,
-) -> std::io::Result<()> {
+async fn copy(mut reader: impl AsyncRead + Unpin, mut writer: impl AsyncWrite + Unpin) -> std::io::Result<()> {
     let mut buffer = vec![0; PIECE];
     while let Ok(read @ 1..) = reader.read(&mut buffer).await {
         writer.write_all(&buffer[..read]).await?;
@@ -138,5 +137,28 @@ mod tests {
         ours.read_to_string(&mut answered).await.unwrap();
         relaying.await.unwrap();
         assert_eq!((asked.as_str(), answered.as_str()), ("question", "answer"));
+    }
+
+    #[tokio::test]
+    async fn backend_is_heard_to_its_last_byte_though_it_hears_nothing() {
+        for length in [1, 1_833, 8_193, 100_000] {
+            let (client, mut ours) = duplex(1024);
+            let (backend, mut theirs) = duplex(512);
+            let relaying = tokio::spawn(relay(client, backend));
+            let says = tokio::spawn(async move {
+                theirs.write_all(&vec![7; length]).await.expect("it is read");
+                // Gone, and with it what the peer still says.
+            });
+            for _ in 0..20 {
+                let _ = ours.write_all(b"ping").await;
+                tokio::task::yield_now().await;
+            }
+            let mut got = Vec::new();
+            ours.read_to_end(&mut got).await.expect("it is ended");
+            drop(ours);
+            says.await.expect("said");
+            relaying.await.expect("relaying");
+            assert_eq!(got.len(), length);
+        }
     }
 }
