@@ -111,7 +111,7 @@ impl SqliteBackend {
             counters: Counters::default(),
         });
         let (queue, jobs) = mpsc::channel(QUEUE);
-        let writer = Writer { connection, shared: Arc::clone(&shared), jobs, reclaimed, lock };
+        let writer = Writer { connection, shared: Arc::clone(&shared), jobs, reclaimed, may_vacuum: true, lock };
         let thread = std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || writer.run())

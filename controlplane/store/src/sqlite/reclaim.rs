@@ -24,23 +24,25 @@ pub(super) fn step(connection: &Connection, from: RowId, to: RowId, writes: usiz
     remove(connection, from, to, 2 * writes + 16)
 }
 
-/// A step in a transaction of its own; `None` when there is nothing to do.
-pub(super) fn idle_step(connection: &mut Connection, from: RowId, to: RowId) -> rusqlite::Result<Option<RowId>> {
-    if from < to {
-        let transaction = connection.transaction()?;
-        let reached = remove(&transaction, from, to, IDLE_ROWS)?;
-        transaction.commit()?;
-        return Ok(Some(reached));
-    }
+/// A step in a transaction of its own, for garbage that no commit takes along.
+pub(super) fn idle_step(connection: &mut Connection, from: RowId, to: RowId) -> rusqlite::Result<RowId> {
+    let transaction = connection.transaction()?;
+    let reached = remove(&transaction, from, to, IDLE_ROWS)?;
+    transaction.commit()?;
+    Ok(reached)
+}
+
+/// Gives some free pages back to the file system; says whether there may be more to give.
+pub(super) fn vacuum_step(connection: &Connection) -> rusqlite::Result<bool> {
     let free: i64 = connection.pragma_query_value(None, "freelist_count", |row| row.get(0))?;
     let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
     if free < SPARE_PAGES.max(pages / 4) {
-        return Ok(None);
+        return Ok(false);
     }
     let mut statement = connection.prepare(&format!("PRAGMA incremental_vacuum({VACUUM_PAGES})"))?;
     let mut rows = statement.query([])?;
     while rows.next()?.is_some() {}
-    Ok(Some(from))
+    Ok(true)
 }
 
 /// Removes what the rows in `(from, to]` superseded, and deletions among them; looks at no more than `limit`.

@@ -44,6 +44,8 @@ pub(super) struct Writer {
     pub(super) jobs: mpsc::Receiver<Job>,
     /// Up to this row what compaction made garbage has been deleted.
     pub(super) reclaimed: RowId,
+    /// Pages may have become free since this was last looked at.
+    pub(super) may_vacuum: bool,
     /// Held until the connection is closed.
     pub(super) lock: File,
 }
@@ -83,10 +85,9 @@ impl Writer {
                 Err(mpsc::error::TryRecvError::Disconnected) => return None,
                 Err(mpsc::error::TryRecvError::Empty) => {}
             }
-            let compacted = self.compacted();
-            match reclaim::idle_step(&mut self.connection, self.reclaimed, compacted) {
-                Ok(Some(reclaimed)) => self.reclaimed = reclaimed,
-                Ok(None) => return self.jobs.blocking_recv(),
+            match self.idle_step() {
+                Ok(true) => {}
+                Ok(false) => return self.jobs.blocking_recv(),
                 Err(error) if is_fatal(&error) => {
                     tracing::error!(%error, "closing the store: the state of the disk is in doubt");
                     return None;
@@ -98,6 +99,18 @@ impl Writer {
                 }
             }
         }
+    }
+
+    /// Removes a little garbage; says whether there may be more.
+    fn idle_step(&mut self) -> rusqlite::Result<bool> {
+        let compacted = self.compacted();
+        if self.reclaimed < compacted {
+            self.reclaimed = reclaim::idle_step(&mut self.connection, self.reclaimed, compacted)?;
+            self.may_vacuum = true;
+        } else if self.may_vacuum {
+            self.may_vacuum = reclaim::vacuum_step(&self.connection)?;
+        }
+        Ok(self.may_vacuum)
     }
 
     fn work(&mut self, job: Job) -> Next {
@@ -128,6 +141,7 @@ impl Writer {
         let mut batch = Batch { replies, ..Batch::default() };
         match self.stage_and_commit(&txns, &mut batch) {
             Ok(reclaimed) => {
+                self.may_vacuum |= reclaimed > self.reclaimed;
                 self.reclaimed = reclaimed;
                 self.publish(batch);
                 Next::Work
