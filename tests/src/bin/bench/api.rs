@@ -13,6 +13,8 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 const RATES: &str = "bench-rates";
 /// How long a namespace with some ten thousand objects may take to end.
 const NAMESPACE_END: Duration = Duration::from_secs(120);
+/// Connections of the larger loads.
+const CROWD: usize = 32;
 const SPAN: Duration = Duration::from_secs(4);
 pub(crate) const OBJECTS: usize = 13_000;
 
@@ -27,23 +29,34 @@ pub(crate) fn config_map(metadata: Value) -> Bytes {
 enum Load {
     Get(String),
     Create(String),
-    /// Every one changes the object, so that every one is a durable write.
+    /// Each connection has an object of its own, and every request changes it, so that every one is a durable write.
     Update(String),
+    /// As before, but all of one object: each has to win over all others.
+    Contend(String),
 }
 
 impl Load {
-    fn request(&self, number: usize) -> (Method, &str, Option<Bytes>) {
+    /// The request with that number, on a connection with a number.
+    fn request(&self, number: usize, connection: usize) -> (Method, String, Option<Bytes>) {
+        let put = |maps: &str, name: String| {
+            let labels = json!({"app": "bench", "number": number.to_string()});
+            (Method::PUT, format!("{maps}/{name}"), Some(config_map(json!({"name": name, "labels": labels}))))
+        };
         match self {
-            Self::Get(path) => (Method::GET, path, None),
-            Self::Create(path) => {
-                (Method::POST, path, Some(config_map(json!({"generateName": "ab-", "labels": {"app": "bench"}}))))
+            Self::Get(path) => (Method::GET, path.clone(), None),
+            Self::Create(maps) => {
+                let map = config_map(json!({"generateName": "ab-", "labels": {"app": "bench"}}));
+                (Method::POST, maps.clone(), Some(map))
             }
-            Self::Update(path) => {
-                let labels = json!({"app": "bench", "number": number.to_string()});
-                (Method::PUT, path, Some(config_map(json!({"name": "bench-put", "labels": labels}))))
-            }
+            Self::Update(maps) => put(maps, own(connection)),
+            Self::Contend(maps) => put(maps, own(0)),
         }
     }
+}
+
+/// The object of a connection.
+fn own(connection: usize) -> String {
+    format!("bench-put-{connection}")
 }
 
 /// get, create and update on 1 and on 32 connections.
@@ -53,18 +66,20 @@ pub(crate) async fn rates(kubeconfig: &str) -> anyhow::Result<Value> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": RATES}});
     connection.json(Method::POST, NAMESPACES, Some(&namespace)).await?;
     let maps = format!("{NAMESPACES}/{RATES}/configmaps");
-    let one = format!("{maps}/bench-put");
-    connection.bytes(Method::POST, &maps, Some(config_map(json!({"name": "bench-put"})))).await?;
+    for owner in 0..CROWD {
+        connection.bytes(Method::POST, &maps, Some(config_map(json!({"name": own(owner)})))).await?;
+    }
     let mut result = json!({});
-    for connections in [1, 32] {
+    for connections in [1, CROWD] {
         for (name, what) in [
-            ("get", Load::Get(one.clone())),
+            ("get", Load::Get(format!("{maps}/{}", own(0)))),
             ("create", Load::Create(maps.clone())),
-            ("update", Load::Update(one.clone())),
+            ("update", Load::Update(maps.clone())),
         ] {
             result[format!("{name}_{connections}")] = load(&target, connections, &what).await?;
         }
     }
+    result["contend_32"] = load(&target, CROWD, &Load::Contend(maps)).await?;
     let path = format!("{NAMESPACES}/{RATES}");
     connection.json(Method::DELETE, &path, None).await?;
     let deadline = Instant::now() + NAMESPACE_END;
@@ -120,9 +135,9 @@ async fn load(target: &Target, connections: usize, what: &Load) -> anyhow::Resul
                 if begin.elapsed() >= SPAN {
                     break;
                 }
-                let (method, path, body) = what.request(number);
+                let (method, path, body) = what.request(number, first);
                 let start = Instant::now();
-                connection.drain(method, path, body).await?;
+                connection.drain(method, &path, body).await?;
                 times.push(start.elapsed());
             }
             anyhow::Ok(times)

@@ -24,6 +24,8 @@ impl Bench {
             let what = format!("API {} connection(s)", name.replace('_', ", "));
             self.rows.push(Row::at_least(what, rate, "/s", goal));
         }
+        let contended = value["contend_32"]["per_s"].as_f64().unwrap_or(f64::NAN);
+        self.rows.push(Row::told("API update of one object, 32 connection(s)", contended, "/s"));
         let value = self.within("many")?;
         let rate = |name: &str| value[name]["per_s"].as_f64().unwrap_or(f64::NAN);
         let objects = &value["objects"];
