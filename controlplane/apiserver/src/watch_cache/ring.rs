@@ -3,7 +3,7 @@
 //! Watchers have no queues: each holds the sequence number of the next event that it has not seen, and reads from here.
 //! An event wakes only the groups that it concerns (everybody, its namespace, its key, its indexed fields). When an
 //! event leaves the ring, its groups note it: a watcher of that group that had not read it yet has lost it.
-//! A group of a hundred watchers and more is woken every few milliseconds at most.
+//! A group of a hundred watchers and more is woken every few milliseconds at most, the less often the more they are.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -119,8 +119,11 @@ pub(super) struct Group {
 const NOTHING_LOST: u64 = u64::MAX;
 /// A group with more watchers than this is a crowd: to wake it takes longer than many a write.
 const CROWD: usize = 100;
-/// A crowd is woken no more often than this, so that each of its watchers takes several events at once.
-const CROWD_PERIOD: Duration = Duration::from_millis(4);
+/// A crowd is woken no more often than once in so long a watcher: each takes several events at once, and to wake them
+/// leaves time for other work.
+const PERIOD_A_WATCHER: Duration = Duration::from_micros(10);
+/// However large the crowd is, it waits no longer.
+const PERIOD_CAP: Duration = Duration::from_millis(50);
 
 /// When a crowd was woken, and whether it will be.
 #[derive(Default)]
@@ -148,20 +151,21 @@ impl Group {
     }
 
     fn announce(self: &Arc<Self>, end: u64) {
-        if self.newest.receiver_count() <= CROWD || self.is_time(end) {
+        let watchers = self.newest.receiver_count();
+        if watchers <= CROWD || self.is_time(end, crowd_period(watchers)) {
             self.newest.send_replace(end);
         }
     }
 
     /// Whether a crowd may be woken at once; otherwise it will be in a moment.
-    fn is_time(self: &Arc<Self>, end: u64) -> bool {
+    fn is_time(self: &Arc<Self>, end: u64, period: Duration) -> bool {
         let now = Instant::now();
         let mut pace = self.pace.lock();
         pace.end = pace.end.max(end);
         if pace.is_due {
             return false;
         }
-        let Some(due) = pace.last.map(|last| last + CROWD_PERIOD).filter(|due| *due > now) else {
+        let Some(due) = pace.last.map(|last| last + period).filter(|due| *due > now) else {
             pace.last = Some(now);
             return true;
         };
@@ -179,6 +183,10 @@ impl Group {
         }));
         false
     }
+}
+
+fn crowd_period(watchers: usize) -> Duration {
+    PERIOD_A_WATCHER.saturating_mul(u32::try_from(watchers).unwrap_or(u32::MAX)).min(PERIOD_CAP)
 }
 
 /// All groups of a resource. Those below the first exist only while somebody is in them.
