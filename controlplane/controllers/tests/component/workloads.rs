@@ -42,6 +42,18 @@ async fn rolled_out(cluster: &Cluster, name: &str, replicas: i32) {
         .await;
 }
 
+async fn slices(cluster: &Cluster, service: &str) -> Vec<EndpointSlice> {
+    let mut slices = cluster.list::<EndpointSlice>("default").await;
+    slices.retain(|slice| slice.labels().get("kubernetes.io/service-name").is_some_and(|name| name == service));
+    slices
+}
+
+async fn ready_endpoints(cluster: &Cluster, service: &str) -> usize {
+    let slices = slices(cluster, service).await;
+    let endpoints = slices.iter().flat_map(|slice| slice.endpoints.iter().flatten());
+    endpoints.filter(|endpoint| endpoint.conditions.as_ref().unwrap().ready == Some(true)).count()
+}
+
 async fn replica_sets(cluster: &Cluster) -> Vec<(i32, String)> {
     let mut sizes: Vec<_> = cluster
         .list::<ReplicaSet>("default")
@@ -154,22 +166,10 @@ async fn endpoints_follow_pods() {
     let cluster = Cluster::start().await;
     cluster.run_agent();
     cluster.create::<Service>("default", service("web")).await;
-    let slice = || async {
-        let slices = cluster.list::<EndpointSlice>("default").await;
-        slices
-            .into_iter()
-            .filter(|slice| slice.labels().get("kubernetes.io/service-name").is_some_and(|name| name == "web"))
-            .collect::<Vec<_>>()
-    };
-    cluster.wait("an empty slice", || async { slice().await.len() == 1 }).await;
+    cluster.wait("an empty slice", || async { slices(&cluster, "web").await.len() == 1 }).await;
     cluster.create::<Deployment>("default", deployment("web", 3, "nginx:1")).await;
-    let ready = || async {
-        let slices = slice().await;
-        let endpoints = slices.iter().flat_map(|slice| slice.endpoints.clone().unwrap_or_default());
-        endpoints.filter(|endpoint| endpoint.conditions.as_ref().unwrap().ready == Some(true)).count()
-    };
-    cluster.wait("three ready endpoints", || async { ready().await == 3 }).await;
-    let only = slice().await.remove(0);
+    cluster.wait("three ready endpoints", || async { ready_endpoints(&cluster, "web").await == 3 }).await;
+    let only = slices(&cluster, "web").await.remove(0);
     assert_eq!(only.ports.as_ref().unwrap()[0].port, Some(8080));
     assert_eq!(only.endpoints.as_ref().unwrap()[0].node_name.as_deref(), Some("n1"));
     cluster
@@ -180,8 +180,8 @@ async fn endpoints_follow_pods() {
         })
         .await;
     cluster.merge::<Deployment>("default", "web", json!({"spec": {"replicas": 0}})).await;
-    cluster.wait("no endpoint", || async { ready().await == 0 }).await;
-    cluster.wait("the slice to stay", || async { slice().await.len() == 1 }).await;
+    cluster.wait("no endpoint", || async { ready_endpoints(&cluster, "web").await == 0 }).await;
+    cluster.wait("the slice to stay", || async { slices(&cluster, "web").await.len() == 1 }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -205,19 +205,20 @@ async fn rollout_that_cannot_progress_says_so() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn orphan_that_matches_is_adopted() {
     let cluster = Cluster::start().await;
-    let rs = json!({"metadata": {"name": "x"}, "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "x"}},
-        "template": {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
-    cluster.create::<ReplicaSet>("default", rs.clone()).await;
-    cluster.wait("a pod", || async { cluster.list::<Pod>("default").await.len() == 1 }).await;
-    let orphan = cluster.list::<Pod>("default").await.remove(0);
-    cluster.api::<ReplicaSet>("default").delete("x", &DeleteParams::orphan()).await.unwrap();
-    cluster
-        .wait("the first owner to go", || async { cluster.get_opt::<ReplicaSet>("default", "x").await.is_none() })
-        .await;
+    cluster.run_agent();
+    let template = deployment("web", 1, "nginx:1")["spec"]["template"].take();
+    let labels = &template["metadata"]["labels"];
+    let pod = json!({"metadata": {"name": "orphan", "labels": labels}, "spec": template["spec"]});
+    cluster.create::<Pod>("default", pod).await;
+    // Its endpoint shows that the controllers have seen it: they share what they know of pods.
+    cluster.create::<Service>("default", service("web")).await;
+    cluster.wait("its endpoint", || async { ready_endpoints(&cluster, "web").await == 1 }).await;
+    let rs = json!({"metadata": {"name": "x"}, "spec": {"replicas": 1, "selector": {"matchLabels": labels},
+        "template": template}});
     let owner: ReplicaSet = cluster.create("default", rs).await;
     cluster
         .wait("adoption", || async {
-            let pod: Pod = cluster.get_opt("default", &orphan.name_any()).await.unwrap();
+            let pod: Pod = cluster.get_opt("default", "orphan").await.unwrap();
             pod.owner_references().iter().any(|reference| Some(&reference.uid) == owner.metadata.uid.as_ref())
         })
         .await;
