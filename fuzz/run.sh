@@ -43,11 +43,11 @@ collect() {
   fi
 }
 
-# A seed of its own for chance, so that a run can be repeated; a hang is 5 s for one input, a leak 1 GiB.
+# FUZZ_SEED is the seed of chance, so that a run can be repeated; a hang is 5 s for one input, a leak 1 GiB.
 fuzz() {
   local name=$1 log=$work/$1.log
   collect "$name"
-  FUZZ_TARGET=$name timeout 600 "$work/coracle-fuzz" -runs="$runs" -seed=1 -max_len=$max_bytes -timeout=5 \
+  FUZZ_TARGET=$name timeout 600 "$work/coracle-fuzz" -runs="$runs" -seed="${FUZZ_SEED:-1}" -max_len=$max_bytes -timeout=5 \
     -rss_limit_mb=1024 -malloc_limit_mb=512 -print_final_stats=1 -verbosity=1 \
     -artifact_prefix="$work/found/$name-" "$work/corpus/$name/new" "$work/corpus/$name/seeds" >"$log" 2>&1 || true
 }

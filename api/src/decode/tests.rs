@@ -22,6 +22,15 @@ fn unknown_fields_and_nulls_go_and_kinds_come() {
 }
 
 #[test]
+fn what_leaves_its_version_out_is_the_endpoints_but_a_reference_stays_without() {
+    let regarding = json!({"kind": "Pod", "name": "a"});
+    let body = json!({"metadata": {"name": "e"}, "regarding": regarding}).to_string();
+    let gvk = Gvk::new("events.k8s.io", "v1", "Event");
+    let event = decode(body.as_bytes(), ContentType::Json, &gvk, FieldValidation::Strict).expect("an event").object;
+    assert_eq!((&event["apiVersion"], &event["regarding"]), (&json!("events.k8s.io/v1"), &regarding));
+}
+
+#[test]
 fn strict_decoding_reports_every_unknown_and_duplicate_field() {
     let body = r#"{"spec":{"containers":[{"name":"a","bad":1}],"x":1,"nodeName":"a","nodeName":"b"},"metadata":{"labels":{"k":"1","k":"2"}}}"#;
     let error = json(body, FieldValidation::Strict).expect_err("unknown fields");

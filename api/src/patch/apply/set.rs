@@ -29,7 +29,7 @@ impl Set {
         let Value::Object(map) = fields else { return Self::default() };
         let children: BTreeMap<String, Self> = map
             .iter()
-            .filter(|(key, _)| key.as_bytes().get(1) == Some(&b':'))
+            .filter(|(key, _)| ["f:", "k:", "v:"].iter().any(|kind| key.starts_with(kind)))
             .map(|(key, value)| (canonical(key), Self::read_node(value)))
             .collect();
         Self { own: children.is_empty() || map.contains_key("."), children }

@@ -57,6 +57,17 @@ fn a_created_object_belongs_to_its_applier() {
 }
 
 #[test]
+fn paths_of_unknown_kinds_own_nothing() {
+    for stray in ["-:template", "n:template", "v:template", "k:template", "template", "."] {
+        let config = containers(&json!([{"name": "a", "image": "i"}]));
+        let mut live = applied(None, &config, "m");
+        live["metadata"]["managedFields"][0]["fieldsV1"] = json!({"f:spec": {"f:replicas": {}, stray: {"f:spec": {}}}});
+        let again = applied(Some(&live), &config, "m");
+        assert_eq!(again["spec"], config, "{stray}");
+    }
+}
+
+#[test]
 fn fields_that_the_applier_drops_go_and_those_of_others_stay() {
     let live = applied(None, &json!({"replicas": 3, "minReadySeconds": 5, "paused": true}), "m");
     let live = applied(Some(&live), &json!({"minReadySeconds": 5}), "other");

@@ -99,7 +99,7 @@ impl<'a> Children<'a> {
     fn get(&self, key: &str) -> Option<&'a Value> {
         match self {
             Self::None => None,
-            Self::Members(map) => map.get(key.get(2..)?),
+            Self::Members(map) => map.get(key.strip_prefix("f:")?),
             Self::Elements(items) => items.get(key).copied(),
         }
     }
@@ -219,7 +219,7 @@ pub(super) fn remove_unowned(value: &mut Value, shape: Shape, last: &Set, owned:
     match (shape, value) {
         (Shape::Struct(_) | Shape::Map(_), Value::Object(map)) => {
             for (key, last) in &last.children {
-                let name = key.get(2..).unwrap_or_default();
+                let Some(name) = key.strip_prefix("f:") else { continue };
                 let Some(child) = map.get_mut(name) else { continue };
                 if !stays(child, shape.child(key), last, owned.children.get(key)) {
                     map.remove(name);
