@@ -5,12 +5,15 @@
 //! and policies are not served yet: this is their place.
 //!
 //! ```text
-//! create   mutate_new > (defaults, validation) > check_new > reserve addresses > write with quota, one transaction
+//! create   mutate_new > (defaults) > new_pod > (validation) > check_new > reserve addresses > write with quota, one transaction
 //! update   (defaults, validation) > check_update > reserve addresses > write with quota, one transaction
 //! ```
 
 pub(crate) mod limit_range;
+pub(crate) mod new_pod;
+mod priority;
 pub(crate) mod quota;
+mod service_account;
 pub(crate) mod token_secret;
 
 use coracle_api::status::Status;
@@ -54,12 +57,14 @@ pub(crate) async fn check_new(
     namespace: &str,
     object: &Value,
 ) -> Result<(), Status> {
+    priority::check_new_class(server, resource, object).await?;
     limit_range::check(server, resource, namespace, object).await
 }
 
 /// Checks a change. Runs on the new object, which is valid.
 pub(crate) fn check_update(call: &Call<'_>, new: &mut Value, old: &Value) -> Result<(), Status> {
     authz::admission::check_update(call, new, old)?;
+    priority::check_class(call.server, call.resource, new)?;
     let (plural, subresource) = (call.resource.info.plural, call.info.subresource);
     let is_sized = matches!((plural, subresource), ("pods", "resize") | ("persistentvolumeclaims", ""));
     if call.resource.info.group.is_empty() && is_sized && new["spec"] != old["spec"] {

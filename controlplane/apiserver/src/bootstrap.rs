@@ -1,8 +1,10 @@
-//! The objects every cluster starts with: four namespaces, the `kubernetes` Service and where it leads, roles.
+//! The objects every cluster starts with: four namespaces, two PriorityClasses, the `kubernetes` Service and where it
+//! leads, roles.
 //!
 //! Level-triggered: the same function makes them at first start and repairs them later.
 //!
-//! Source: `pkg/controlplane/controller/{systemnamespaces,kubernetesservice}` at v1.37.
+//! Source: `pkg/controlplane/controller/{systemnamespaces,kubernetesservice}`,
+//! `pkg/registry/scheduling/rest/storage_scheduling.go` at v1.37.
 
 pub(crate) mod policy;
 mod roles;
@@ -21,6 +23,18 @@ use crate::{
 };
 
 const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
+const CLASSES: [(&str, i64, &str); 2] = [
+    (
+        "system-node-critical",
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+    (
+        "system-cluster-critical",
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
+];
 const REPAIR_PERIOD: Duration = Duration::from_secs(10);
 
 /// Makes or repairs all of them. Roles and bindings only here, at the start.
@@ -37,6 +51,11 @@ async fn ensure(server: &ApiServer) -> Result<(), ApiServerError> {
     for name in NAMESPACES {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         ensure_object(server, ("", "v1", "namespaces"), "", namespace, None).await?;
+    }
+    for (name, value, description) in CLASSES {
+        let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name},
+            "value": value, "description": description});
+        ensure_object(server, ("scheduling.k8s.io", "v1", "priorityclasses"), "", class, None).await?;
     }
     let config = &server.config;
     let port = config.advertise.port();

@@ -1,6 +1,5 @@
 //! Kinds and their storage: one generic store, one strategy a kind.
 
-pub mod admission;
 pub mod admissionregistration;
 pub mod apps;
 pub mod autoscaling;

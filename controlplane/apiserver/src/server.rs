@@ -21,7 +21,7 @@ use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    admission::{self, quota::Quotas},
+    admission::{self, new_pod::Surroundings, quota::Quotas},
     authn::{TokenCache, service_account::TokenSigner},
     authz::Chain,
     bootstrap, client, event_expiry,
@@ -215,7 +215,9 @@ impl ApiServer {
         owners: Option<&Owners>,
     ) -> Result<Written, Status> {
         let stored = resource.storing();
-        let mut object = self.store.prepare_new(resource, namespace, object, owners)?;
+        let surroundings = Surroundings::of(self, stored, namespace, &object).await?;
+        let admit = |object: &mut Value| surroundings.map_or(Ok(()), |around| around.admit(stored, object));
+        let mut object = self.store.prepare_new(resource, namespace, object, owners, admit)?;
         admission::check_new(self, stored, namespace, &object).await?;
         admission::token_secret::fill(self, stored, namespace, &mut object).await?;
         let addresses = self.addresses_of(stored);

@@ -27,7 +27,7 @@
 //! | `garbage_collector`, `served_kinds` | objects whose owners are gone, over all kinds that discovery shows |
 //! | `certificate_signing` | node certificates |
 //! | `cluster_role_aggregation` | the rules of ClusterRoles that are made from others |
-//! | `token_cleaner` | expired bootstrap tokens |
+//! | `token_cleaner`, `token_secrets` | expired bootstrap tokens; tokens whose ServiceAccount is gone |
 //! | `resource_quota` | what each quota's namespace uses |
 //! | `clients` | the identity of each controller |
 
@@ -69,6 +69,7 @@ mod served_kinds;
 mod service_endpoints;
 mod taint_eviction;
 mod token_cleaner;
+mod token_secrets;
 mod work_queue;
 
 pub use clients::Clients;

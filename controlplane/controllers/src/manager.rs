@@ -47,6 +47,7 @@ use crate::served_kinds::ServedKinds;
 use crate::service_endpoints::ServiceTrigger;
 use crate::taint_eviction::TaintEvictionController;
 use crate::token_cleaner::{self, TokenCleaner};
+use crate::token_secrets::{self, TokenSecretsController};
 
 /// Why the controllers could not start.
 #[derive(Debug, thiserror::Error)]
@@ -146,6 +147,7 @@ struct Informers {
     accounts: Informer<ServiceAccount>,
     root_cas: Informer<ConfigMap>,
     tokens: Informer<Secret>,
+    account_tokens: Informer<Secret>,
     cluster_roles: Informer<ClusterRole>,
     quotas: Informer<ResourceQuota>,
     budgets: Informer<PodDisruptionBudget>,
@@ -155,7 +157,8 @@ impl Informers {
     fn new(client: &Client) -> Self {
         let everything = watcher::Config::default;
         let named = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let tokens = watcher::Config::default().fields(&format!("type={}", token_cleaner::TOKEN_TYPE));
+        let of_type = |kind: &str| watcher::Config::default().fields(&format!("type={kind}"));
+        let (tokens, account_tokens) = (of_type(token_cleaner::TOKEN_TYPE), of_type(token_secrets::SECRET_TYPE));
         Self {
             pods: Informer::new(Api::all(client.clone()), everything(), pod::trimmer()),
             replica_sets: Informer::new(Api::all(client.clone()), everything(), |_| {}),
@@ -175,9 +178,13 @@ impl Informers {
             leases: Informer::new(Api::namespaced(client.clone(), node_lifecycle::LEASES), everything(), |_| {}),
             namespaces: Informer::new(Api::all(client.clone()), everything(), |_| {}),
             requests: Informer::new(Api::all(client.clone()), everything(), |_| {}),
-            accounts: Informer::new(Api::all(client.clone()), named(namespace_content::DEFAULT_ACCOUNT), |_| {}),
+            accounts: Informer::new(Api::all(client.clone()), everything(), |account| {
+                account.metadata.annotations = None;
+                account.secrets = None;
+            }),
             root_cas: Informer::new(Api::all(client.clone()), named(namespace_content::ROOT_CA), |_| {}),
             tokens: Informer::new(Api::namespaced(client.clone(), "kube-system"), tokens, token_cleaner::trim),
+            account_tokens: Informer::new(Api::all(client.clone()), account_tokens, token_secrets::trim),
             cluster_roles: Informer::new(Api::all(client.clone()), everything(), cluster_role_aggregation::trim),
             quotas: Informer::new(Api::all(client.clone()), everything(), |quota| quota.status = None),
             budgets: Informer::new(Api::all(client.clone()), everything(), |_| {}),
@@ -201,6 +208,7 @@ impl Informers {
             Box::pin(self.accounts.run(shutdown())),
             Box::pin(self.root_cas.run(shutdown())),
             Box::pin(self.tokens.run(shutdown())),
+            Box::pin(self.account_tokens.run(shutdown())),
             Box::pin(self.cluster_roles.run(shutdown())),
             Box::pin(self.quotas.run(shutdown())),
             Box::pin(self.budgets.run(shutdown())),
@@ -226,6 +234,7 @@ fn collector(context: &Context, kinds: &Arc<ServedKinds>, i: &mut Informers) -> 
     collector.feed(&mut i.requests);
     collector.feed(&mut i.quotas);
     collector.feed(&mut i.budgets);
+    collector.feed(&mut i.accounts);
     collector
 }
 
@@ -310,6 +319,10 @@ fn start_cluster(context: &Context, i: &mut Informers, tasks: &mut Tasks) {
     let content = NamespaceContentController::new(context, &mut i.namespaces, &mut i.accounts, &mut i.root_cas);
     let needs = vec![namespaces, i.accounts.synced(), i.root_cas.synced()];
     tasks.spawn(needs, move |shutdown| content.run(shutdown));
+
+    let account_tokens = TokenSecretsController::new(context, &mut i.account_tokens, &mut i.accounts);
+    let needs = vec![i.account_tokens.synced(), i.accounts.synced()];
+    tasks.spawn(needs, move |shutdown| account_tokens.run(shutdown));
 
     let cleaner = TokenCleaner::new(&context.of("token-cleaner"), &mut i.tokens);
     tasks.spawn(vec![i.tokens.synced()], move |shutdown| cleaner.run(shutdown));

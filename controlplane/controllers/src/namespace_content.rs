@@ -20,7 +20,7 @@ use crate::work_queue::WorkQueue;
 
 /// Namespaces worked on at once.
 const WORKERS: usize = 4;
-pub(crate) const DEFAULT_ACCOUNT: &str = "default";
+const DEFAULT_ACCOUNT: &str = "default";
 pub(crate) const ROOT_CA: &str = "kube-root-ca.crt";
 const ROOT_CA_KEY: &str = "ca.crt";
 const DESCRIPTION: &str = "kubernetes.io/description";
@@ -42,7 +42,7 @@ pub(crate) struct NamespaceContentController {
 impl NamespaceContentController {
     /// Registers with the informers; nothing happens before [`NamespaceContentController::run`].
     ///
-    /// `config_maps` need show those called [`ROOT_CA`] only, `accounts` those called [`DEFAULT_ACCOUNT`].
+    /// `config_maps` need show those called [`ROOT_CA`] only.
     pub(crate) fn new(
         context: &Context,
         namespaces: &mut Informer<Namespace>,

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::{
     ApiServer,
     registry::{fill as fields, resource::Resource, store::cache_status},
-    watch_cache::{Scope, Selection},
+    watch_cache::Scope,
 };
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
@@ -28,12 +28,8 @@ pub(crate) async fn in_namespace(server: &ApiServer, namespace: &str) -> Result<
 
 /// Those that the cache knows of.
 fn known(server: &ApiServer, namespace: &str) -> Vec<Value> {
-    let Some(ranges) = server.registry.core("limitranges").filter(|ranges| !ranges.cache.is_empty()) else {
-        return Vec::new();
-    };
-    let selection = Selection::of(Scope::Namespace(namespace.to_owned()));
-    let snapshot = ranges.cache.snapshot();
-    snapshot.select(&selection, &ranges.prefix).filter_map(|entry| serde_json::from_slice(entry.unmanaged()).ok()).collect()
+    let ranges = server.registry.core("limitranges");
+    ranges.map_or_else(Vec::new, |ranges| ranges.objects(Scope::Namespace(namespace.to_owned())))
 }
 
 /// Checks an object against every LimitRange of its namespace.

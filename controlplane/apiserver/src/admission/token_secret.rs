@@ -2,7 +2,7 @@
 //! made.
 //!
 //! The token is bound to the Secret and lasts as long as it does. An account that does not exist (yet) gives none:
-//! upstream's controller would delete such a Secret, here it stays without a token.
+//! the controller deletes such a Secret.
 //!
 //! Source: `pkg/controller/serviceaccount/tokens_controller.go` at v1.37.
 

@@ -82,7 +82,7 @@ async fn nodes_reach_what_their_pods_refer_to() {
     let may = |verb: &str, target| server.authorizer.allows(&Attributes { user: &node, verb, target });
     assert!(!may("get", resource("default", "secrets", "of-a")));
     for (name, on) in [("a", "n1"), ("b", "n2")] {
-        server.create(pods, "default", pod(name, on), WriteOptions::default(), None).await.unwrap();
+        server.store.create(pods, "default", pod(name, on), WriteOptions::default()).await.unwrap();
     }
     server.store.cache.catch_up().await.unwrap();
     assert!(may("get", resource("default", "secrets", "of-a")));

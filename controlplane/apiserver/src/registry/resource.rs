@@ -18,7 +18,10 @@ use crate::{
         encode, kinds,
         strategy::{ResourceInfo, Scope, Strategy, View},
     },
-    watch_cache::{FieldIndexer, ResourceCache, ResourceConfig, WatchCache, WatchCacheError, WatchCacheLimits},
+    watch_cache::{
+        FieldIndexer, ResourceCache, ResourceConfig, Scope as CacheScope, Selection, WatchCache, WatchCacheError,
+        WatchCacheLimits,
+    },
 };
 
 /// A resource and what is needed to serve it.
@@ -86,6 +89,16 @@ impl Resource {
         encode::strip(&mut object);
         let encoded = encode::encode(&object);
         revision.map_or(encoded.clone(), |revision| encode::with_revision(&encoded, revision))
+    }
+
+    /// The objects as the cache has them now, without what their managers own.
+    pub(crate) fn objects(&self, scope: CacheScope) -> Vec<Value> {
+        if self.cache.is_empty() {
+            return Vec::new();
+        }
+        let (snapshot, selection) = (self.cache.snapshot(), Selection::of(scope));
+        let selected = snapshot.select(&selection, &self.prefix);
+        selected.filter_map(|entry| serde_json::from_slice(entry.unmanaged()).ok()).collect()
     }
 
     /// What the storing kind calls a selectable field.

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::strategy::Strategy;
+use crate::admission::new_pod::Surroundings;
 
 /// The object with its defaults.
 pub(crate) fn defaulted(strategy: &dyn Strategy, mut object: Value) -> Value {
@@ -13,6 +14,10 @@ pub(crate) fn defaulted(strategy: &dyn Strategy, mut object: Value) -> Value {
 /// What a create makes of the object.
 pub(crate) fn created(strategy: &dyn Strategy, object: Value) -> Value {
     let mut object = defaulted(strategy, object);
+    if strategy.resource().plural == "pods" {
+        // A priority that is no class's is refused elsewhere.
+        let _ = Surroundings::default().add(&mut object);
+    }
     strategy.prepare_for_create(&mut object);
     object
 }

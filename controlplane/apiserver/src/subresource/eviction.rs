@@ -30,7 +30,7 @@ use crate::{
         },
     },
     reply::Reply,
-    watch_cache::{Scope, Selection},
+    watch_cache::Scope,
 };
 use budget::Guard;
 
@@ -89,13 +89,11 @@ async fn guarding(call: &Call<'_>, budgets: &Arc<Resource>, pod: &Value) -> Resu
         return Ok(Vec::new());
     }
     call.server.store.cache.catch_up().await.map_err(cache_status)?;
-    let selection = Selection::of(Scope::Namespace(call.info.namespace.to_string()));
-    let snapshot = budgets.cache.snapshot();
-    let all = snapshot.select(&selection, &budgets.prefix).map(|entry| parse(&entry.json_bytes()));
-    let selects = |budget: &Value| {
+    let mut all = budgets.objects(Scope::Namespace(call.info.namespace.to_string()));
+    all.retain(|budget| {
         LabelSelector::from_object(&budget["spec"]["selector"]).is_ok_and(|selector| selector.matches_object(pod))
-    };
-    Ok(all.collect::<Result<Vec<_>, _>>()?.into_iter().filter(selects).collect())
+    });
+    Ok(all)
 }
 
 /// Tells in the pod's status why it goes, and deletes it.

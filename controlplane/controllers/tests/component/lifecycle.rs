@@ -1,7 +1,7 @@
 //! The end of things: dependents of deleted owners, deletion policies, namespaces.
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
@@ -118,4 +118,27 @@ async fn namespace_takes_its_content_along() {
     assert!(cluster.get_opt::<Pod>("doomed", "p").await.is_none());
     cluster.merge::<ConfigMap>("doomed", "held", json!({"metadata": {"finalizers": null}})).await;
     cluster.wait("the namespace to go", || async { namespaces.get_opt("doomed").await.unwrap().is_none() }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_live_as_long_as_their_account() {
+    let cluster = Cluster::start().await;
+    let token = |name: &str, account: &str| {
+        json!({"metadata": {"name": name, "annotations": {"kubernetes.io/service-account.name": account}},
+            "type": "kubernetes.io/service-account-token"})
+    };
+    cluster.create::<ServiceAccount>("default", json!({"metadata": {"name": "robot"}})).await;
+    let filled: Secret = cluster.create("default", token("kept", "robot")).await;
+    assert!(filled.data.unwrap().contains_key("token"));
+    cluster.create::<Secret>("default", token("lost", "nobody")).await;
+    cluster
+        .wait("the token of nobody to go", || async { cluster.get_opt::<Secret>("default", "lost").await.is_none() })
+        .await;
+    assert!(cluster.get_opt::<Secret>("default", "kept").await.is_some());
+    cluster.api::<ServiceAccount>("default").delete("robot", &DeleteParams::default()).await.unwrap();
+    cluster
+        .wait("the token of the account to go", || async {
+            cluster.get_opt::<Secret>("default", "kept").await.is_none()
+        })
+        .await;
 }

@@ -61,6 +61,11 @@ fn own_node(node: &str, name: &str) -> Result<(), String> {
     Err(format!("node {node:?} is not allowed to modify node {name:?}"))
 }
 
+/// Whether a pod refers to a secret, wherever it may.
+pub(crate) fn names_secrets(pod: &Value) -> bool {
+    !References::of(pod).secrets.is_empty()
+}
+
 fn mirror_pod(node: &str, pod: &Value) -> Result<(), String> {
     if meta::annotation(pod, MIRROR).is_none() {
         return Err(format!("pod does not have {MIRROR:?} annotation, node {node:?} can only create mirror pods"));

@@ -9,11 +9,7 @@ use serde_json::{Value, json};
 
 use crate::registry::cells::{self, items, string};
 use crate::registry::strategy::{Column, Deletion, ResourceInfo, Strategy, Subresource};
-use crate::registry::{
-    admission, fill,
-    lifecycle::{self, Lifecycle},
-    podspec,
-};
+use crate::registry::{fill, lifecycle::Lifecycle, podspec};
 
 /// The strategy of Pods.
 pub struct Pod;
@@ -75,11 +71,6 @@ impl Strategy for Pod {
             }]);
         }
         status
-    }
-
-    fn prepare_for_create(&self, object: &mut Value) {
-        admission::new_pod(object);
-        lifecycle::create(self, object);
     }
 
     fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {

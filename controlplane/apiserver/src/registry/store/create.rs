@@ -36,18 +36,20 @@ impl Store {
         options: WriteOptions,
     ) -> Result<Written, Status> {
         let stored = resource.storing();
-        let object = self.prepare_new(resource, namespace, object, None)?;
+        let object = self.prepare_new(resource, namespace, object, None, |_| Ok(()))?;
         let written = self.insert(stored, object, options, None).await?;
         Ok(Written { json: resource.shown_json(written.json), ..written })
     }
 
-    /// The object as [`Resource::storing`] stores it: defaulted, filled in and checked.
+    /// The object as [`Resource::storing`] stores it: defaulted, filled in and checked. What `admit` changes is owned by
+    /// nobody.
     pub(crate) fn prepare_new(
         &self,
         resource: &Resource,
         namespace: &str,
         mut object: Value,
         owners: Option<&Owners>,
+        admit: impl FnOnce(&mut Value) -> Result<(), Status>,
     ) -> Result<Value, Status> {
         let stored = resource.storing();
         if let Some(seen) = &resource.view {
@@ -67,6 +69,7 @@ impl Store {
         } else if let Some(owners) = owners {
             owners.own_new(stored, &mut object);
         }
+        admit(&mut object)?;
         stored.strategy.prepare_for_create(&mut object);
         let mut errors = object_meta::validate(stored, &object);
         errors.extend(stored.strategy.validate(&object));

@@ -1,0 +1,147 @@
+//! The ServiceAccount of a new pod: it has to exist, and gives the pod its token and its image pull secrets.
+//!
+//! The account `default` alone may be missing: its controller makes it soon after the namespace. Upstream lets such a
+//! pod wait for a second; here it is taken, and its token comes once the account does.
+//!
+//! Source: `plugin/pkg/admission/serviceaccount/admission.go` at v1.37.
+
+use coracle_api::{name as names, status::Status};
+use serde_json::{Value, json};
+
+use super::new_pod::push;
+use crate::{
+    ApiServer,
+    registry::{
+        cells::{items, string},
+        fill as fields,
+    },
+};
+
+const DEFAULT: &str = "default";
+/// Where a pod finds its service account's token.
+const TOKEN_MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+const TOKEN_VOLUME_PREFIX: &str = "kube-api-access-";
+/// An hour and some, so that a token with the longest life of an hour is told apart from the default.
+const TOKEN_EXPIRATION_SECS: i64 = 3607;
+
+/// The account that a pod names, by the field or by its old alias.
+pub(super) fn name(spec: &Value) -> &str {
+    let named = ["serviceAccountName", "serviceAccount"].map(|field| string(&spec[field]));
+    named.into_iter().find(|name| !name.is_empty()).unwrap_or(DEFAULT)
+}
+
+/// The account, or why the pod cannot have it.
+pub(super) async fn look_up(server: &ApiServer, namespace: &str, name: &str) -> Result<Result<Value, String>, Status> {
+    let Some(accounts) = server.registry.core("serviceaccounts") else { return Ok(Ok(Value::Null)) };
+    let found = server.store.current(accounts, &accounts.key(namespace, name)).await?;
+    Ok(match found {
+        Some(account) => Ok(account.object),
+        None if name == DEFAULT => Ok(Value::Null),
+        None => Err(format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found")),
+    })
+}
+
+/// Names the account, mounts its token unless one of the two declines, and lends its image pull secrets.
+pub(super) fn fill(spec: &mut Value, account: &Value) {
+    fields::text(spec, "serviceAccountName", DEFAULT);
+    spec["serviceAccount"] = spec["serviceAccountName"].clone();
+    let [own, accounts] = [&*spec, account].map(|object| object["automountServiceAccountToken"].as_bool());
+    if own.or(accounts).unwrap_or(true) {
+        mount_token(spec);
+    }
+    let secrets: Vec<Value> =
+        items(&account["imagePullSecrets"]).iter().map(|secret| json!({"name": secret["name"]})).collect();
+    if items(&spec["imagePullSecrets"]).is_empty() && !secrets.is_empty() {
+        spec["imagePullSecrets"] = secrets.into();
+    }
+}
+
+fn mount_token(spec: &mut Value) {
+    let existing = items(&spec["volumes"]).iter().map(|volume| string(&volume["name"]));
+    let volume_name = existing
+        .into_iter()
+        .find(|name| name.starts_with(TOKEN_VOLUME_PREFIX))
+        .map_or_else(|| names::generate(TOKEN_VOLUME_PREFIX), str::to_owned);
+    let mut is_used = false;
+    for list in ["initContainers", "containers"] {
+        fields::each(spec, list, |container| {
+            let has = items(&container["volumeMounts"]).iter().any(|mount| mount["mountPath"] == TOKEN_MOUNT_PATH);
+            if !has {
+                is_used = true;
+                push(
+                    container,
+                    "volumeMounts",
+                    json!({"name": volume_name, "readOnly": true, "mountPath": TOKEN_MOUNT_PATH}),
+                );
+            }
+        });
+    }
+    let has_volume = items(&spec["volumes"]).iter().any(|volume| volume["name"] == volume_name.as_str());
+    if is_used && !has_volume {
+        push(spec, "volumes", token_volume(&volume_name));
+    }
+}
+
+fn token_volume(name: &str) -> Value {
+    json!({
+        "name": name,
+        "projected": {
+            "defaultMode": 0o644,
+            "sources": [
+                {"serviceAccountToken": {"expirationSeconds": TOKEN_EXPIRATION_SECS, "path": "token"}},
+                {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+                {"downwardAPI": {"items": [
+                    {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}},
+                ]}},
+            ],
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(mut spec: Value, account: Value) -> Value {
+        fill(&mut spec, &account);
+        spec
+    }
+
+    #[test]
+    fn every_container_gets_the_token() {
+        let spec = filled(
+            json!({"containers": [{"name": "a"}, {"name": "b", "volumeMounts": [
+                {"name": "own", "mountPath": TOKEN_MOUNT_PATH}]}]}),
+            json!({}),
+        );
+        assert_eq!(spec["serviceAccountName"], "default");
+        assert_eq!(spec["serviceAccount"], "default");
+        let volume = &spec["volumes"][0];
+        assert!(string(&volume["name"]).starts_with("kube-api-access-"));
+        assert_eq!(volume["projected"]["sources"][0]["serviceAccountToken"]["expirationSeconds"], 3607);
+        assert_eq!(spec["containers"][0]["volumeMounts"][0]["name"], volume["name"]);
+        assert_eq!(items(&spec["containers"][1]["volumeMounts"]).len(), 1);
+    }
+
+    #[test]
+    fn pod_or_account_may_decline_the_token_and_the_pod_decides() {
+        for (own, accounts, is_mounted) in [
+            (json!(null), json!(null), true),
+            (json!(null), json!(false), false),
+            (json!(true), json!(false), true),
+            (json!(false), json!(true), false),
+        ] {
+            let field = "automountServiceAccountToken";
+            let spec = filled(json!({"containers": [{"name": "a"}], field: own}), json!({field: accounts}));
+            assert_eq!(spec["volumes"].is_array(), is_mounted, "{own} {accounts}");
+        }
+    }
+
+    #[test]
+    fn account_lends_its_pull_secrets_to_pods_without() {
+        let account = json!({"imagePullSecrets": [{"name": "a"}]});
+        assert_eq!(filled(json!({}), account.clone())["imagePullSecrets"], json!([{"name": "a"}]));
+        let own = json!([{"name": "b"}]);
+        assert_eq!(filled(json!({"imagePullSecrets": own}), account)["imagePullSecrets"], own);
+    }
+}

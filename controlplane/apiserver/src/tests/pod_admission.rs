@@ -1,0 +1,75 @@
+use serde_json::{Value, json};
+
+use super::raw::{PODS, Raw, admin, pod};
+
+const CLASSES: &str = "/apis/scheduling.k8s.io/v1/priorityclasses";
+const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
+
+async fn class(raw: &Raw, name: &str, fields: Value) -> (u16, Value) {
+    let mut class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}});
+    class.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    raw.post(CLASSES, class).await
+}
+
+/// What became of a pod with these fields of its spec.
+async fn admitted(raw: &Raw, name: &str, fields: Value) -> (u16, Value) {
+    let mut object = pod(name);
+    object["spec"].as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    raw.post(PODS, object).await
+}
+
+#[tokio::test]
+async fn pods_get_the_priority_of_their_class() {
+    let raw = admin().await;
+    let (_, plain) = admitted(&raw, "plain", json!({})).await;
+    assert_eq!(plain["spec"]["priority"], 0);
+    assert!(plain["spec"]["priorityClassName"].is_null());
+    assert_eq!(class(&raw, "high", json!({"value": 9, "preemptionPolicy": "Never"})).await.0, 201);
+    let (_, high) = admitted(&raw, "high", json!({"priorityClassName": "high"})).await;
+    assert_eq!((&high["spec"]["priority"], &high["spec"]["preemptionPolicy"]), (&json!(9), &json!("Never")));
+    let (_, system) = admitted(&raw, "system", json!({"priorityClassName": "system-node-critical"})).await;
+    assert_eq!(system["spec"]["priority"], 2_000_001_000);
+    let (code, refused) = admitted(&raw, "none", json!({"priorityClassName": "none"})).await;
+    assert_eq!(code, 403);
+    assert_eq!(refused["message"], "pods \"none\" is forbidden: no PriorityClass with name none was found");
+    let (code, refused) = admitted(&raw, "own", json!({"priority": 3})).await;
+    assert_eq!(code, 403, "{refused}");
+}
+
+#[tokio::test]
+async fn there_is_one_default_class() {
+    let raw = admin().await;
+    assert_eq!(class(&raw, "first", json!({"value": 5, "globalDefault": true})).await.0, 201);
+    let (code, refused) = class(&raw, "second", json!({"value": 6, "globalDefault": true})).await;
+    assert_eq!(code, 403);
+    let why = "PriorityClass first is already marked as default. Only one default can exist";
+    assert_eq!(refused["message"], format!("priorityclasses.scheduling.k8s.io \"second\" is forbidden: {why}"));
+    class(&raw, "second", json!({"value": 6})).await;
+    let (code, _) = raw.merge(&format!("{CLASSES}/second"), json!({"globalDefault": true})).await;
+    assert_eq!(code, 403);
+    let (code, _) = raw.merge(&format!("{CLASSES}/first"), json!({"description": "still"})).await;
+    assert_eq!(code, 200);
+    let (_, pod) = admitted(&raw, "p", json!({})).await;
+    assert_eq!((&pod["spec"]["priority"], &pod["spec"]["priorityClassName"]), (&json!(5), &json!("first")));
+    // What is added is nobody's field.
+    let fields = pod["metadata"]["managedFields"].to_string();
+    assert!(!fields.contains("f:priority") && !fields.contains("f:tolerations"), "{fields}");
+}
+
+#[tokio::test]
+async fn accounts_exist_and_say_what_their_pods_get() {
+    let raw = admin().await;
+    let (code, refused) = admitted(&raw, "p", json!({"serviceAccountName": "robot"})).await;
+    assert_eq!(code, 403);
+    let why = "error looking up service account default/robot: serviceaccount \"robot\" not found";
+    assert_eq!(refused["message"], format!("pods \"p\" is forbidden: {why}"));
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"},
+        "automountServiceAccountToken": false, "imagePullSecrets": [{"name": "pull"}]});
+    assert_eq!(raw.post(ACCOUNTS, account).await.0, 201);
+    let (_, pod) = admitted(&raw, "p", json!({"serviceAccountName": "robot"})).await;
+    assert_eq!(pod["spec"]["imagePullSecrets"], json!([{"name": "pull"}]));
+    assert!(pod["spec"]["volumes"].is_null(), "{pod}");
+    let own = json!({"serviceAccountName": "robot", "automountServiceAccountToken": true});
+    let (_, pod) = admitted(&raw, "q", own).await;
+    assert!(pod["spec"]["volumes"][0]["projected"].is_object(), "{pod}");
+}
