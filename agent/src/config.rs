@@ -77,6 +77,8 @@ pub struct AgentConfig {
     pub eviction_hard: Thresholds,
     /// Pressure lasts at least this long.
     pub eviction_transition: Duration,
+    /// Between two looks at whether pods have to go.
+    pub eviction_interval: Duration,
     /// Where the agent's HTTPS API listens.
     pub listen: SocketAddr,
     /// More labels of the Node.
@@ -124,6 +126,7 @@ impl AgentConfig {
             max_pods: DEFAULT_MAX_PODS,
             eviction_hard: Thresholds::default(),
             eviction_transition: Duration::from_secs(300),
+            eviction_interval: Duration::from_secs(10),
             listen: SocketAddr::new(node_ip, DEFAULT_NODE_PORT),
             labels: BTreeMap::new(),
             stop_timeout: Duration::from_secs(10),

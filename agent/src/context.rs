@@ -2,11 +2,14 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use k8s_openapi::api::core::v1::Pod;
+
 use crate::{
     config::AgentConfig,
     container_config::fields::Allocatable,
     events::EventRecorder,
     objects::Objects,
+    pod::{PodExt, is_final},
     runtime::{ImageService, RuntimeService, types::PodRef},
     service_index::ServiceIndex,
     status_manager::StatusManager,
@@ -30,6 +33,11 @@ pub(crate) struct NodeContext {
 }
 
 impl NodeContext {
+    /// Whether nothing of the pod runs any more or ever will, as its worker has told last.
+    pub(crate) fn has_finished(&self, pod: &Pod) -> bool {
+        self.status.get(&pod.uid()).is_some_and(|status| is_final(&status)) || pod.is_phase_final()
+    }
+
     /// Where the containers of a pod log to.
     pub(crate) fn log_dir(&self, pod: &PodRef) -> PathBuf {
         self.config.agent_dir().join("logs").join(format!("{}_{}_{}", pod.namespace, pod.name, pod.uid))

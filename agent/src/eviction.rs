@@ -1,11 +1,14 @@
-//! Eviction thresholds: how little of the machine may be left before the node is under pressure.
+//! Eviction: how little of the machine may be left before the node is under pressure, and who goes then.
 //!
-//! Named and written as upstream's: `memory.available<100Mi,nodefs.available<10%`. Pure; what is left is read in
-//! [`signals`], and what pressure means for the node is in `node::health`.
+//! Here are the thresholds (pure), named and written as upstream's: `memory.available<100Mi,nodefs.available<10%`. What is
+//! left is read in [`signals`]; what pressure means for the node is in `node::health`, and for its pods in [`manager`].
 //!
 //! Source: `pkg/kubelet/eviction/api/types.go`, `pkg/kubelet/apis/config/v1beta1/defaults_linux.go` at v1.37.
 
+pub(crate) mod manager;
+mod ranking;
 pub(crate) mod signals;
+mod usage;
 
 use std::{fmt, str::FromStr};
 
@@ -76,6 +79,21 @@ enum Limit {
     Percent(f64),
 }
 
+impl Limit {
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of so much needs no last digit, and is never negative"
+    )]
+    fn of(self, capacity: u64) -> u64 {
+        match self {
+            Self::Absolute(limit) => limit,
+            Self::Percent(percent) => (capacity as f64 * percent / 100.0) as u64,
+        }
+    }
+}
+
 /// One line of `--eviction-hard`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Threshold {
@@ -133,25 +151,24 @@ pub(crate) struct Supply {
     pub(crate) capacity: u64,
 }
 
-impl Thresholds {
-    /// Of which things too little is left. What could not be observed is no pressure.
-    pub(crate) fn met(&self, observed: &[Supply]) -> Vec<Supply> {
-        let is_met = |supply: &&Supply| {
-            supply.capacity > 0
-                && self.0.iter().filter(|threshold| threshold.signal == supply.signal).any(|threshold| match threshold
-                    .limit
-                {
-                    Limit::Absolute(limit) => supply.available < limit,
-                    Limit::Percent(percent) => percent_left(supply) < percent,
-                })
-        };
-        observed.iter().filter(is_met).copied().collect()
-    }
+/// Too little of something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shortage {
+    pub(crate) supply: Supply,
+    /// As much should be left, in the unit of the supply.
+    pub(crate) threshold: u64,
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a share of so much needs no last digit")]
-fn percent_left(supply: &Supply) -> f64 {
-    supply.available as f64 / supply.capacity as f64 * 100.0
+impl Thresholds {
+    /// Of which things too little is left. What could not be observed is no pressure.
+    pub(crate) fn met(&self, observed: &[Supply]) -> Vec<Shortage> {
+        let shortage = |supply: &Supply| {
+            let own = self.0.iter().filter(|threshold| threshold.signal == supply.signal);
+            let threshold = own.map(|threshold| threshold.limit.of(supply.capacity)).max()?;
+            (supply.capacity > 0 && supply.available < threshold).then_some(Shortage { supply: *supply, threshold })
+        };
+        observed.iter().filter_map(shortage).collect()
+    }
 }
 
 #[cfg(test)]
@@ -190,7 +207,9 @@ mod tests {
             supply(Signal::ImagefsAvailable, 0, 0),
             supply(Signal::PidAvailable, 0, 100),
         ];
-        let met: Vec<Signal> = Thresholds::default().met(&observed).iter().map(|supply| supply.signal).collect();
-        assert_eq!(met, [Signal::MemoryAvailable, Signal::NodefsInodesFree]);
+        let met = Thresholds::default().met(&observed);
+        let expected =
+            [Shortage { supply: observed[0], threshold: 100 << 20 }, Shortage { supply: observed[2], threshold: 5 }];
+        assert_eq!(met, expected);
     }
 }

@@ -12,7 +12,14 @@ use std::{
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{context::NodeContext, runtime::Image};
+use crate::{
+    context::NodeContext,
+    pod::PodExt,
+    runtime::{
+        Image,
+        types::{ContainerState, ContainerStatus},
+    },
+};
 
 /// As often as upstream looks.
 const INTERVAL: Duration = Duration::from_secs(300);
@@ -52,7 +59,7 @@ async fn collect_images(
     used.retain(|id, _| images.iter().any(|image| image.id == *id));
     for image in &images {
         let entry = used.entry(image.id.clone()).or_insert(LastUse { first_seen: now, last_used: None });
-        if containers.iter().any(|container| container.image_id == image.id) {
+        if is_used(image, &containers) {
             entry.last_used = Some(now);
         }
     }
@@ -62,11 +69,11 @@ async fn collect_images(
     if goal == 0 {
         return Ok(());
     }
-    let in_use = |image: &Image| containers.iter().any(|container| container.image_id == image.id);
     let mut candidates: Vec<&Image> = images
         .iter()
         .filter(|image| {
-            !in_use(image) && used.get(&image.id).is_some_and(|entry| entry.first_seen.elapsed() >= MIN_AGE)
+            !is_used(image, &containers)
+                && used.get(&image.id).is_some_and(|entry| entry.first_seen.elapsed() >= MIN_AGE)
         })
         .collect();
     candidates.sort_by_key(|image| used.get(&image.id).map(|entry| (entry.last_used, entry.first_seen)));
@@ -81,6 +88,34 @@ async fn collect_images(
     }
     if freed < goal {
         tracing::warn!(goal, freed, "the disk is nearly full, and too few images are unused");
+    }
+    Ok(())
+}
+
+fn is_used(image: &Image, containers: &[ContainerStatus]) -> bool {
+    containers.iter().any(|container| container.image_id == image.id)
+}
+
+/// Frees what it can of the disk without touching a pod that runs: containers of finished pods, then all images that
+/// none needs. Failures are logged: the next look tries again.
+pub(crate) async fn reclaim(ctx: &NodeContext) {
+    if let Err(error) = try_reclaim(ctx).await {
+        tracing::warn!(%error, "free the disk of what is not needed");
+    }
+}
+
+async fn try_reclaim(ctx: &NodeContext) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let finished: Vec<_> = ctx.pods.read().iter().filter(|pod| ctx.has_finished(pod)).map(|pod| pod.uid()).collect();
+    for uid in finished {
+        let (_, containers) = ctx.runtime.pod_state(&uid).await?;
+        for container in containers.iter().filter(|one| matches!(one.state, ContainerState::Exited { .. })) {
+            ctx.runtime.remove_container(&container.id).await?;
+        }
+    }
+    let containers = ctx.runtime.list_containers().await?;
+    for image in ctx.images.list_images().await?.iter().filter(|image| !is_used(image, &containers)) {
+        tracing::info!(image = image.id, bytes = image.size_bytes, "remove an unused image: the node is short of disk");
+        ctx.images.remove_image(&image.id).await?;
     }
     Ok(())
 }

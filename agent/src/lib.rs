@@ -17,7 +17,7 @@
 //! | `stages` | where the time of a pod's start goes |
 //! | `status_manager`, `events` | the only writers of pod statuses and events |
 //! | `server`, `logs` | the HTTPS API on port 10250, container logs |
-//! | [`eviction`], `psi` | what the machine is short of |
+//! | [`eviction`], `psi` | what the machine is short of, and which pods go for it |
 //! | `gc` | images and files that nobody needs |
 //! | [`runtime`] | runs sandboxes and containers through one shim a pod |
 //! | [`image`] | pulls, imports and keeps images |

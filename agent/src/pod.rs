@@ -21,6 +21,9 @@ pub(crate) const DEFAULT_GRACE_SECS: i64 = 30;
 static NO_SPEC: LazyLock<PodSpec> = LazyLock::new(PodSpec::default);
 static NO_STATUS: LazyLock<PodStatus> = LazyLock::new(PodStatus::default);
 
+/// Priority of `system-cluster-critical`; pods from here on are the system's own.
+pub(crate) const SYSTEM_CRITICAL: i32 = 2_000_000_000;
+
 /// `spec.restartPolicy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RestartPolicy {
@@ -200,12 +203,17 @@ impl PodExt for Pod {
     }
 
     fn is_phase_final(&self) -> bool {
-        matches!(self.status_or_default().phase.as_deref(), Some("Succeeded" | "Failed"))
+        is_final(self.status_or_default())
     }
 
     fn display(&self) -> String {
         format!("{}_{}({})", self.name(), self.namespace(), self.metadata.uid.as_deref().unwrap_or_default())
     }
+}
+
+/// Whether the phase is final.
+pub(crate) fn is_final(status: &PodStatus) -> bool {
+    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
 /// Whether an init container is a sidecar: restarted always, started before what follows it, stopped last.

@@ -28,6 +28,7 @@ use crate::{
     allocation,
     backoff::Backoff,
     context::NodeContext,
+    eviction::manager::Eviction,
     objects::FRESH,
     pod::{PodExt, system_time},
     pod_actions::{self, Observed, PodActions},
@@ -53,11 +54,17 @@ pub(crate) struct Desired {
     pub(crate) gone: bool,
     /// The API server itself has told this agent of it. A copy on disk may be older than what the API has.
     pub(crate) told: bool,
+    /// It has to go for want of something: it fails with this.
+    evicted: Option<WaitingReason>,
 }
 
 impl Desired {
+    pub(crate) fn new(pod: Arc<Pod>, gone: bool, told: bool) -> Self {
+        Self { pod, gone, told, evicted: None }
+    }
+
     fn must_stop(&self) -> bool {
-        self.gone || self.pod.is_deleting()
+        self.gone || self.evicted.is_some() || self.pod.is_deleting()
     }
 }
 
@@ -85,7 +92,10 @@ impl PodWorkers {
     pub(crate) fn update(&mut self, desired: Desired) {
         let uid = desired.pod.uid();
         if let Some(handle) = self.workers.get(&uid) {
-            handle.desired.send_replace(desired);
+            handle.desired.send_modify(|now| {
+                let evicted = now.evicted.take();
+                *now = Desired { evicted, ..desired };
+            });
             return;
         }
         let wake = Arc::new(Notify::new());
@@ -100,6 +110,13 @@ impl PodWorkers {
                 let _ = done.send(uid).await;
             }
         });
+    }
+
+    /// The pod has to go, though the API wants it to run.
+    pub(crate) fn evict(&self, eviction: Eviction) {
+        if let Some(handle) = self.workers.get(&eviction.uid) {
+            handle.desired.send_modify(|now| now.evicted = Some(eviction.why));
+        }
     }
 
     /// Something about this pod changed in the runtime.
@@ -223,7 +240,7 @@ impl PodWorker {
     async fn run_syncing(&mut self) -> bool {
         loop {
             self.take_desired();
-            if self.gone || self.pod.is_deleting() || self.pod.is_phase_final() {
+            if self.gone || self.failed.is_some() || self.pod.is_deleting() || self.pod.is_phase_final() {
                 return true;
             }
             self.allocate();
@@ -253,6 +270,7 @@ impl PodWorker {
     fn take_desired(&mut self) {
         let now = self.desired.borrow_and_update().clone();
         (self.pod, self.gone, self.told) = (now.pod, self.gone || now.gone, self.told || now.told);
+        self.failed = self.failed.take().or(now.evicted);
     }
 
     /// Reads, decides, acts, reports.

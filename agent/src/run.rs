@@ -11,6 +11,7 @@ use crate::{
     AgentConfig, AgentError, ApiAccess,
     context::NodeContext,
     events::EventRecorder,
+    eviction,
     image::{ImageStore, ImageStoreConfig, registries::Registries},
     join,
     network::{
@@ -228,9 +229,10 @@ pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::C
     };
     let (checkpoints, checkpoint_writer) = Checkpoints::new(pods_dir.clone());
     let (source, pods) = mpsc::channel(SOURCE_QUEUE);
+    let (evict, evictions) = mpsc::channel(1);
     // What writes for others stops only once they have come to rest.
     let late = tasks.late.clone();
-    let sync_loop = SyncLoop::new(Arc::clone(&ctx), checkpoints, pods_dir, pods, shutdown.clone());
+    let sync_loop = SyncLoop::new(Arc::clone(&ctx), checkpoints, pods_dir, pods, evictions, shutdown.clone());
     let name = config.node_name.clone();
     let lease = node::lease::run(client.clone(), name.clone(), config.lease_interval, node_view, shutdown.clone());
     tasks.spawn_late("write statuses", status_writer.run(late.clone()));
@@ -244,6 +246,7 @@ pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::C
     tasks.spawn("watch pods", pod_source::apiserver::run(client.clone(), name, source, shutdown.clone()));
     tasks.spawn("keep the Node", manager.run(shutdown.clone()));
     tasks.spawn("sync pods", sync_loop.run());
+    tasks.spawn("evict pods", eviction::manager::run(Arc::clone(&ctx), evict, shutdown.clone()));
     tasks.spawn("rotate logs", crate::logs::rotate::run(Arc::clone(&ctx), shutdown.clone()));
     tasks.spawn("collect garbage", crate::gc::run(Arc::clone(&ctx), shutdown.clone()));
     if let Some(ca) = parts.client_ca {

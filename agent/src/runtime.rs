@@ -28,7 +28,7 @@ mod shim_client;
 mod streams;
 pub mod types;
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use async_trait::async_trait;
 use tokio::{
@@ -187,6 +187,8 @@ pub trait RuntimeService: Send + Sync + 'static {
     async fn reopen_container_log(&self, id: &ContainerId) -> Result<(), RuntimeError>;
     /// Usage now.
     async fn container_stats(&self, id: &ContainerId) -> Result<ContainerStats, RuntimeError>;
+    /// Where a container's own changes to its image are, on the node.
+    async fn writable_layer(&self, id: &ContainerId) -> Result<PathBuf, RuntimeError>;
     /// Tells when to look again.
     fn subscribe(&self) -> broadcast::Receiver<RuntimeEvent>;
 }

@@ -4,6 +4,7 @@
 //! API server --watch--> SourceEvent --+
 //! runtime --broadcast-> RuntimeEvent -+--> sync loop --Desired/wake--> pod workers
 //! workers --mpsc------> done ---------+
+//! eviction --mpsc-----> Eviction -----+
 //! ```
 //! Owns the desired pods and the workers. Never waits for anything but events. On start it runs the pods it has copies
 //! of; what the runtime has beyond the desired pods is removed once the API server has told them all.
@@ -17,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     context::NodeContext,
+    eviction::manager::Eviction,
     pod::PodExt,
     pod_manager::{
         PodManager,
@@ -37,6 +39,8 @@ enum SyncEvent {
     /// Runtime events were lost: look at everything.
     Lagged,
     Done(PodUid),
+    /// The node is short of something.
+    Evict(Eviction),
     /// The agent stops.
     Stop,
 }
@@ -53,6 +57,7 @@ pub(crate) struct SyncLoop {
     pods_dir: PathBuf,
     source: mpsc::Receiver<SourceEvent>,
     runtime: broadcast::Receiver<RuntimeEvent>,
+    evictions: mpsc::Receiver<Eviction>,
     done: mpsc::Receiver<PodUid>,
     shutdown: CancellationToken,
     listed: bool,
@@ -66,6 +71,7 @@ impl SyncLoop {
         checkpoints: Checkpoints,
         pods_dir: PathBuf,
         source: mpsc::Receiver<SourceEvent>,
+        evictions: mpsc::Receiver<Eviction>,
         shutdown: CancellationToken,
     ) -> Self {
         let (sender, done) = mpsc::channel(DONE_QUEUE);
@@ -79,6 +85,7 @@ impl SyncLoop {
             pods_dir,
             source,
             runtime,
+            evictions,
             done,
             shutdown,
             listed: false,
@@ -99,6 +106,7 @@ impl SyncLoop {
                 SyncEvent::Runtime(event) => self.workers.wake(&event.pod_uid),
                 SyncEvent::Lagged => self.workers.wake_all(),
                 SyncEvent::Done(uid) => self.worker_done(&uid),
+                SyncEvent::Evict(eviction) => self.workers.evict(eviction),
                 SyncEvent::Stop => break,
             }
         }
@@ -115,6 +123,7 @@ impl SyncLoop {
             },
             Some(event) = self.source.recv() => SyncEvent::Source(event),
             Some(uid) = self.done.recv() => SyncEvent::Done(uid),
+            Some(eviction) = self.evictions.recv() => SyncEvent::Evict(eviction),
         }
     }
 
@@ -153,12 +162,12 @@ impl SyncLoop {
             self.checkpoints.save(&pod);
         }
         self.manager.apply(Arc::clone(&pod));
-        self.workers.update(Desired { pod, gone: false, told });
+        self.workers.update(Desired::new(pod, false, told));
     }
 
     fn stop_gone(&mut self, pod: Arc<Pod>) {
         if self.workers.has(&pod.uid()) {
-            self.workers.update(Desired { pod, gone: true, told: true });
+            self.workers.update(Desired::new(pod, true, true));
         }
     }
 
@@ -201,7 +210,7 @@ impl SyncLoop {
         }
         for pod in orphans {
             tracing::info!(pod = %pod.display(), "remove a pod that is no longer wanted");
-            self.workers.update(Desired { pod, gone: true, told: true });
+            self.workers.update(Desired::new(pod, true, true));
         }
     }
 

@@ -315,10 +315,22 @@ full_disk() {
   on node1 'fallocate -l $(($(df --output=avail -B1 / | tail -n 1) * 95 / 100)) /root/filler'
   eventually 60 "node1 has DiskPressure" condition_is node1 DiskPressure True
   eventually 30 "node1 takes no pods" has_taint node1 disk-pressure
+  eventually 60 "a pod of node1 is evicted" evicted node1
+  kubectl get pods --field-selector status.phase=Failed -o 'jsonpath={.items[0].status.reason}: {.items[0].status.message}{"\n"}'
   on node1 rm /root/filler
   eventually 90 "node1 has no DiskPressure" condition_is node1 DiskPressure False
   has_event NodeHasDiskPressure || fail "no event tells of it"
+  # Images that nobody used any more have gone before the pods, and no registry has them.
+  on node1 'coracle image import /root/coracle/nginx.tar && coracle image import /root/coracle/busybox.tar' >/dev/null
+  kubectl delete pods --field-selector status.phase=Failed >/dev/null
+  rolled_out
+  pages
   kubectl describe node node1 | sed -n '/^Conditions:/,/^Addresses:/p'
+}
+evicted() {
+  local reasons
+  reasons=$(kubectl get pods --field-selector "spec.nodeName=$1" -o 'jsonpath={range .items[*]}{.status.reason}{"\n"}{end}')
+  grep -qx Evicted <<<"$reasons"
 }
 has_taint() { [[ $(kubectl get node "$1" -o 'jsonpath={.spec.taints[*].key}') == *"$2"* ]]; }
 
@@ -427,7 +439,7 @@ first_half() {
 second_half() {
   if ((${#pod_nodes[@]} > 1)); then step "100 MB between pods of two subnets" transfer; fi
   step "limits and OOM in cgroup v2" limits_hold
-  step "a full disk is reported" full_disk
+  step "a full disk: pods are evicted" full_disk
   step "a wrong clock is reported" wrong_clock
   step "a new address by DHCP: pods untouched" new_address
   step "rolling update" rolling_update

@@ -11,7 +11,7 @@ use k8s_openapi::{
 };
 
 use crate::{
-    pod::{PodExt, QosClass, is_sidecar},
+    pod::{PodExt, QosClass, SYSTEM_CRITICAL, is_sidecar},
     quantity,
     runtime::types::Resources,
 };
@@ -20,8 +20,6 @@ const MIN_SHARES: u64 = 2;
 const MAX_SHARES: u64 = 262_144;
 const PERIOD_US: u64 = 100_000;
 const MIN_QUOTA_US: i64 = 1000;
-/// Priority of `system-cluster-critical` and above.
-const SYSTEM_CRITICAL: i32 = 2_000_000_000;
 const GUARANTEED_SCORE: i32 = -997;
 
 /// Where a pod's cgroup is, below each hierarchy's mount.
@@ -129,6 +127,13 @@ pub(crate) fn for_pod(pod: &Pod) -> Resources {
         pids_limit: None,
         oom_score_adj: None,
     }
+}
+
+/// What a container asks for of something that is counted in whole units.
+pub(crate) fn request(container: &Container, name: &str) -> u64 {
+    let requests = container.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+    let asked = requests.and_then(|requests| requests.get(name)).map_or(0, |amount| quantity::value(&amount.0));
+    u64::try_from(asked).unwrap_or(0)
 }
 
 /// Requests and limits: thousandths of a CPU, bytes.

@@ -62,7 +62,7 @@ pub(crate) struct Examiner {
 
 /// What is read without thinking.
 struct Signs {
-    met: Vec<crate::eviction::Supply>,
+    met: Vec<crate::eviction::Shortage>,
     memory: Option<Psi>,
     disk: Option<Psi>,
     address_loss: Option<Loss>,
@@ -100,7 +100,7 @@ impl Examiner {
     }
 
     fn judge(&mut self, signs: &Signs, now: Instant) -> Health {
-        for supply in &signs.met {
+        for supply in signs.met.iter().map(|shortage| shortage.supply) {
             let pressure = supply.signal.pressure();
             if self.last_met.insert(pressure, now).is_none() {
                 let (signal, available, capacity) = (supply.signal, supply.available, supply.capacity);

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodCondition};
 use super::{Phase, StatusInput};
 use crate::{
     container_config::resources::{self, Difference},
+    eviction::manager::EVICTED,
     pod::{PodExt, api_time, is_sidecar},
     runtime::types::{ContainerState, ContainerStatus as ContainerRecord, SandboxState},
 };
@@ -70,10 +71,17 @@ pub(super) fn generate(
         ("ContainersReady", containers_ready),
         ("PodScheduled", Verdict::yes()),
     ];
-    let mut conditions: Vec<PodCondition> =
-        verdicts.into_iter().chain(resizing(input)).map(|(kind, verdict)| condition(input, kind, verdict)).collect();
-    let others = input.previous.conditions.iter().flatten().filter(|condition| !is_own(&condition.type_));
-    conditions.extend(others.cloned());
+    let mut conditions: Vec<PodCondition> = verdicts
+        .into_iter()
+        .chain(resizing(input))
+        .chain(disrupted(input))
+        .map(|(kind, verdict)| condition(input, kind, verdict))
+        .collect();
+    let is_new = |kind: &str| conditions.iter().any(|condition| condition.type_ == kind);
+    let previous = input.previous.conditions.iter().flatten();
+    let others = previous.filter(|condition| !is_own(&condition.type_) && !is_new(&condition.type_)).cloned();
+    let others: Vec<PodCondition> = others.collect();
+    conditions.extend(others);
     conditions
 }
 
@@ -94,6 +102,13 @@ fn resizing(input: &StatusInput<'_>) -> impl Iterator<Item = (&'static str, Verd
         None => Verdict::yes(),
     });
     pending.into_iter().chain(in_progress.map(|verdict| (RESIZE_IN_PROGRESS, verdict)))
+}
+
+/// Once the node has taken a pod down; whoever made the pod makes another. It stays, though others write it as well.
+fn disrupted(input: &StatusInput<'_>) -> Option<(&'static str, Verdict)> {
+    let why = input.failed.filter(|why| why.reason == EVICTED)?;
+    let verdict = Verdict { message: Some(why.message.clone()), ..Verdict::yes_because("TerminationByKubelet") };
+    Some(("DisruptionTarget", verdict))
 }
 
 fn condition(input: &StatusInput<'_>, kind: &str, verdict: Verdict) -> PodCondition {

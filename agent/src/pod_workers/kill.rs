@@ -35,6 +35,9 @@ impl PodWorker {
     /// The grace period the pod has now.
     pub(super) fn grace(&self) -> Duration {
         let latest = self.desired.borrow();
+        if latest.evicted.is_some() {
+            return MIN_GRACE;
+        }
         Duration::from_secs(u64::try_from(latest.pod.grace_period_secs()).unwrap_or(0)).max(MIN_GRACE)
     }
 

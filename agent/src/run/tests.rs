@@ -299,3 +299,26 @@ fn is_resizing(pod: &Pod) -> bool {
     let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.any(|condition| condition.type_.starts_with("PodResize"))
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_are_evicted_one_after_the_other_while_the_node_is_short() {
+    // However many process IDs are free, they are too few.
+    let cluster = Cluster::start_with("pid.available<100%".parse().expect("thresholds")).await;
+    for (name, class) in [("system", "system-node-critical"), ("web", "")] {
+        cluster.create(pod(name, json!({"priorityClassName": class}))).await;
+    }
+    let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
+    let evicted = cluster.wait_pod("web", |pod| phase(pod) == "Failed").await.status.expect("status");
+    assert_eq!(evicted.reason.as_deref(), Some("Evicted"));
+    let message = evicted.message.unwrap_or_default();
+    assert!(message.starts_with("The node was low on resource: pids. Threshold quantity: "), "{message}");
+    let conditions = evicted.conditions.unwrap_or_default();
+    let target = conditions.iter().find(|condition| condition.type_ == "DisruptionTarget").expect("condition");
+    assert_eq!((&*target.status, target.reason.as_deref()), ("True", Some("TerminationByKubelet")));
+    let spared = cluster.wait_pod("system", is_ready).await;
+    assert_eq!(phase(&spared), "Running");
+    // The next one goes, too.
+    cluster.create(pod("later", json!({}))).await;
+    cluster.wait_pod("later", |pod| phase(pod) == "Failed").await;
+    cluster.stop().await;
+}

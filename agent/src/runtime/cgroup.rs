@@ -229,13 +229,14 @@ impl Hierarchies {
             let text = fs::read_to_string(path).ok()?;
             text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
         };
-        let (cpu, used, inactive) = match (self.is_v2(), &self.unified) {
+        let (cpu, used, inactive, processes) = match (self.is_v2(), &self.unified) {
             (true, Some(point)) => {
                 let directory = point.join(relative);
                 (
                     field(directory.join("cpu.stat"), "usage_usec ").map(|micros| micros * 1000),
                     number(directory.join("memory.current")),
                     field(directory.join("memory.stat"), "inactive_file "),
+                    number(directory.join("pids.current")),
                 )
             }
             _ => {
@@ -244,12 +245,14 @@ impl Hierarchies {
                     below("cpuacct").and_then(|directory| number(directory.join("cpuacct.usage"))),
                     below("memory").and_then(|directory| number(directory.join("memory.usage_in_bytes"))),
                     below("memory").and_then(|directory| field(directory.join("memory.stat"), "total_inactive_file ")),
+                    below("pids").and_then(|directory| number(directory.join("pids.current"))),
                 )
             }
         };
         ContainerStats {
             cpu_usage_nanos: cpu.unwrap_or(0),
             memory_working_set_bytes: used.unwrap_or(0).saturating_sub(inactive.unwrap_or(0)),
+            processes: processes.unwrap_or(0),
         }
     }
 }

@@ -345,6 +345,10 @@ impl RuntimeService for FakeRuntime {
         self.container(id).map(|_| ContainerStats::default())
     }
 
+    async fn writable_layer(&self, id: &ContainerId) -> Result<PathBuf, RuntimeError> {
+        Err(not_found("writable layer of container", &id.0))
+    }
+
     fn subscribe(&self) -> broadcast::Receiver<RuntimeEvent> {
         self.events.subscribe()
     }

@@ -328,6 +328,10 @@ impl RuntimeService for LocalRuntime {
         Ok(self.inner.hierarchies.stats(&path))
     }
 
+    async fn writable_layer(&self, id: &ContainerId) -> Result<PathBuf, RuntimeError> {
+        self.inner.container(id).map(|container| self.inner.writable_dir(&container.id))
+    }
+
     fn subscribe(&self) -> broadcast::Receiver<RuntimeEvent> {
         self.inner.events.subscribe()
     }

@@ -341,11 +341,13 @@ pub struct ExecRequest {
     pub tty: bool,
 }
 
-/// CPU and memory of a container, for the summary and metrics endpoints.
+/// What a container uses of the machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ContainerStats {
     /// Nanoseconds of CPU since start.
     pub cpu_usage_nanos: u64,
     /// Bytes not reclaimable without swapping.
     pub memory_working_set_bytes: u64,
+    /// Processes and threads.
+    pub processes: u64,
 }

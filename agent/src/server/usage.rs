@@ -52,6 +52,7 @@ impl Pod {
             memory_working_set_bytes: sum
                 .memory_working_set_bytes
                 .saturating_add(container.stats.memory_working_set_bytes),
+            processes: sum.processes.saturating_add(container.stats.processes),
         })
     }
 }
@@ -219,7 +220,7 @@ mod tests {
             id: ContainerId((*id).to_owned()),
             name: (*id).to_owned(),
             started_at: time - Duration::from_secs(4),
-            stats: ContainerStats { cpu_usage_nanos: *cpu, memory_working_set_bytes: 1 },
+            stats: ContainerStats { cpu_usage_nanos: *cpu, memory_working_set_bytes: 1, processes: 1 },
         };
         let containers = containers.iter().map(container).collect();
         let pod = Pod { namespace: "d".to_owned(), name: "p".to_owned(), uid: "u".to_owned(), containers };

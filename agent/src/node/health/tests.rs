@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    eviction::{Signal, Supply},
+    eviction::{Shortage, Signal, Supply},
     psi::Stall,
 };
 
@@ -10,7 +10,8 @@ fn examiner() -> Examiner {
 }
 
 fn signs(met: &[Signal]) -> Signs {
-    let met = met.iter().map(|&signal| Supply { signal, available: 1, capacity: 100 }).collect();
+    let shortage = |&signal| Shortage { supply: Supply { signal, available: 1, capacity: 100 }, threshold: 2 };
+    let met = met.iter().map(shortage).collect();
     Signs { met, memory: None, disk: None, address_loss: None }
 }
 

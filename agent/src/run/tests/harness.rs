@@ -12,6 +12,7 @@ use super::super::{Parts, Tasks, spawn_node};
 use crate::{
     AgentError,
     config::AgentConfig,
+    eviction::Thresholds,
     network::{NetworkError, PodNetwork, PodNetworkRequest},
     pod_status,
     runtime::{
@@ -34,11 +35,17 @@ pub(super) struct Cluster {
     pub(super) images: Arc<FakeImages>,
     server: Arc<ApiServer>,
     dir: tempfile::TempDir,
+    eviction_hard: Thresholds,
     agent: Option<(CancellationToken, tokio::task::JoinHandle<Result<(), AgentError>>)>,
 }
 
 impl Cluster {
     pub(super) async fn start() -> Self {
+        // Whatever this machine is short of.
+        Self::start_with("".parse().expect("no thresholds")).await
+    }
+
+    pub(super) async fn start_with(eviction_hard: Thresholds) -> Self {
         let server = testing::server().await;
         let client = server.client(UserInfo::component("test"));
         let namespaces: Api<Namespace> = Api::all(client.clone());
@@ -54,6 +61,7 @@ impl Cluster {
             images: Arc::new(FakeImages::default()),
             server,
             dir,
+            eviction_hard,
             agent: None,
         };
         cluster.start_agent();
@@ -64,6 +72,8 @@ impl Cluster {
         let mut config = AgentConfig::new("n1", NODE_IP.parse().expect("address"));
         config.data_dir = self.dir.path().join("data");
         config.run_dir = self.dir.path().join("run");
+        config.eviction_hard = self.eviction_hard.clone();
+        config.eviction_interval = Duration::from_millis(20);
         std::fs::create_dir_all(self.agent_dir().join("pods")).expect("directory");
         let parts = Parts {
             runtime: Arc::clone(&self.runtime) as Arc<dyn RuntimeService>,
