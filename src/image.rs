@@ -19,7 +19,8 @@ pub(crate) fn run(command: ImageCommand) -> Result<(), Failure> {
         match command {
             ImageCommand::Import { data, file } => {
                 let store = open(&data, Registries::default())?;
-                for image in store.import(file).await? {
+                let imported = store.import(file.clone()).await;
+                for image in imported.with_context(|| format!("import {}", file.display()))? {
                     say(format_args!("imported {} ({})", name(&image), short(&image.id)));
                 }
             }

@@ -27,14 +27,8 @@ use crate::runtime::ImageError;
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The file cannot be read.
-    #[error("read image archive {path}")]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
+    #[error("read it")]
+    Read(#[source] io::Error),
     /// It is no image archive, or a broken one.
     #[error("not a usable image archive: {why}")]
     Malformed {
@@ -179,9 +173,16 @@ fn import_image(
     Ok(Record { id, layers: diff_ids, size_bytes, repo_tags, repo_digests: BTreeSet::new(), config })
 }
 
+/// In words of our own: the library's end with the bytes that it took for a header, which belong on nobody's terminal.
+fn broken_tar(error: io::Error) -> ImportError {
+    malformed(match error.kind() {
+        io::ErrorKind::Other => "it is no tar archive, plain or compressed with gzip or zstd".to_owned(),
+        kind => format!("its tar cannot be read: {kind}"),
+    })
+}
+
 /// A seekable tar and where its members lie.
 struct Archive {
-    path: PathBuf,
     file: File,
     members: BTreeMap<String, (u64, u64)>,
     /// Removed when the import ends.
@@ -190,15 +191,15 @@ struct Archive {
 
 impl Archive {
     fn open(layout: &Layout, path: &Path) -> Result<Self, ImportError> {
-        let read_error = |source| ImportError::Read { path: path.to_owned(), source };
-        let file = File::open(path).map_err(read_error)?;
-        let mut archive = Self { path: path.to_owned(), file, members: BTreeMap::new(), temporary: None };
-        let mut decompressed = Decompressed::new(archive.file.try_clone().map_err(read_error)?).map_err(read_error)?;
+        let file = File::open(path).map_err(ImportError::Read)?;
+        let mut archive = Self { file, members: BTreeMap::new(), temporary: None };
+        let mut decompressed =
+            Decompressed::new(archive.file.try_clone().map_err(ImportError::Read)?).map_err(ImportError::Read)?;
         if !matches!(decompressed, Decompressed::Plain(_)) {
             let plain = layout.staging_dir().join(uuid::Uuid::new_v4().simple().to_string());
             archive.temporary = Some(plain.clone());
             let mut out = File::create_new(&plain).map_err(store_error("create", &plain))?;
-            io::copy(&mut decompressed, &mut out).map_err(read_error)?;
+            io::copy(&mut decompressed, &mut out).map_err(ImportError::Read)?;
             archive.file = File::open(&plain).map_err(store_error("open", &plain))?;
         }
         archive.scan()?;
@@ -206,22 +207,21 @@ impl Archive {
     }
 
     fn scan(&mut self) -> Result<(), ImportError> {
-        let broken = |error: io::Error| malformed(format!("not a tar archive: {error}"));
-        self.file.seek(SeekFrom::Start(0)).map_err(broken)?;
+        self.file.seek(SeekFrom::Start(0)).map_err(broken_tar)?;
         let mut links = Vec::new();
         let allowance = Allowance::new(HEADERS_MAX);
         let mut tar = tar::Archive::new(allowance.limit(io::BufReader::new(&self.file)));
-        for entry in tar.entries_with_seek().map_err(broken)? {
-            let entry = entry.map_err(broken)?;
+        for entry in tar.entries_with_seek().map_err(broken_tar)? {
+            let entry = entry.map_err(broken_tar)?;
             allowance.set(HEADERS_MAX);
-            let name = normalize(&entry.path().map_err(broken)?);
+            let name = normalize(&entry.path().map_err(broken_tar)?);
             match entry.header().entry_type() {
                 tar::EntryType::Regular => {
                     self.members.insert(name, (entry.raw_file_position(), entry.size()));
                 }
                 // `docker save` of old wrote a repeated layer as a link to the first.
                 tar::EntryType::Symlink | tar::EntryType::Link => {
-                    if let Some(target) = entry.link_name().map_err(broken)? {
+                    if let Some(target) = entry.link_name().map_err(broken_tar)? {
                         links.push((name, target.into_owned(), entry.header().entry_type().is_symlink()));
                     }
                 }
@@ -241,19 +241,14 @@ impl Archive {
     fn member(&mut self, name: &str) -> Result<impl Read, ImportError> {
         let (offset, size) =
             *self.members.get(&normalize(Path::new(name))).ok_or_else(|| malformed(format!("{name} is not in it")))?;
-        let read_error = |source| ImportError::Read { path: self.path.clone(), source };
-        let mut file = self.file.try_clone().map_err(read_error)?;
-        file.seek(SeekFrom::Start(offset)).map_err(read_error)?;
+        let mut file = self.file.try_clone().map_err(ImportError::Read)?;
+        file.seek(SeekFrom::Start(offset)).map_err(ImportError::Read)?;
         Ok(file.take(size))
     }
 
     fn bytes(&mut self, name: &str) -> Result<Vec<u8>, ImportError> {
         let mut bytes = Vec::new();
-        let path = self.path.clone();
-        self.member(name)?
-            .take(DOCUMENT_MAX + 1)
-            .read_to_end(&mut bytes)
-            .map_err(|source| ImportError::Read { path, source })?;
+        self.member(name)?.take(DOCUMENT_MAX + 1).read_to_end(&mut bytes).map_err(ImportError::Read)?;
         if bytes.len() as u64 > DOCUMENT_MAX {
             return Err(malformed(format!("{name} is larger than {DOCUMENT_MAX} bytes")));
         }
@@ -287,4 +282,17 @@ fn normalize(path: &Path) -> String {
         }
     }
     parts.join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_file_holds_is_not_quoted() {
+        let text = "root:x:0:0:root:/root:/bin/bash\n".repeat(64);
+        let error = tar::Archive::new(text.as_bytes()).entries().unwrap().next().unwrap().err().unwrap();
+        let shown = broken_tar(error).to_string();
+        assert_eq!(shown, "not a usable image archive: it is no tar archive, plain or compressed with gzip or zstd");
+    }
 }
