@@ -150,6 +150,8 @@ limits_hold() {
   eventually 60 "the limited pod is Ready" kubectl wait --for=condition=Ready pod/limited --timeout=10s
   kubectl exec limited -- sh -c 'cd /sys/fs/cgroup && head memory.max memory.oom.group cpu.max cpu.weight pids.max /proc/1/oom_score_adj'
   [[ $(kubectl exec limited -- cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory.oom.group) == 16777216$'\n'1 ]] || fail "other limits"
+  kubectl patch pod limited --subresource resize -p '{"spec": {"containers": [{"name": "app", "resources": {"limits": {"cpu": "250m", "memory": "32Mi"}}}]}}'
+  eventually 30 "the limited pod is resized" resized limited 33554432 '25000 100000'
   eventually 60 "the greedy container is OOMKilled" reason_is greedy OOMKilled
   # Below what it was born with: only with all capabilities.
   eventually 60 "the guaranteed pod is Ready" kubectl wait --for=condition=Ready pod/guaranteed --timeout=10s
@@ -157,6 +159,15 @@ limits_hold() {
   eventually 60 "a profile that nobody has loaded is refused" refused armoured 'profile "nobody-has-loaded-this" is not loaded'
   kubectl get pod armoured -o 'jsonpath={.status.containerStatuses[0].state.waiting}{"\n"}'
   kubectl delete pod limited greedy guaranteed armoured --grace-period=1 >/dev/null
+}
+# resized POD MEMORY_MAX CPU_MAX: as its own cgroup and that of its pod say, without a restart.
+resized() {
+  local inside pod
+  inside=$(kubectl exec "$1" -- cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/cpu.max)
+  pod=$(kubectl get pod "$1" -o 'jsonpath={.metadata.uid} {.spec.nodeName} {.status.containerStatuses[0].restartCount} {.status.conditions[?(@.type=="PodResizeInProgress")].status}')
+  # shellcheck disable=SC2086 # words
+  set -- "$2"$'\n'"$3" $pod
+  [[ $inside == "$1" && $4 == 0 && -z ${5:-} && $(on "$3" "cd $pods_cgroup/kubepods/burstable/pod$2 && cat memory.max cpu.max") == "$1" ]]
 }
 refused() { [[ $(kubectl get pod "$1" -o 'jsonpath={.status.containerStatuses[0].state.waiting.message}') == *"$2"* ]]; }
 reason_is() {
