@@ -1,6 +1,6 @@
 //! Counts for each PodDisruptionBudget how many of its pods are healthy, and how many of them may be evicted.
 //!
-//! Watches budgets and pods, reads their owners, writes the status of budgets. It evicts nothing: the eviction
+//! Watches budgets and pods, reads their owners, writes the status of budgets and takes stale conditions from pods. It evicts nothing: the eviction
 //! subresource takes what is allowed here, and notes it in the status until the pod is seen going.
 //!
 //! Source: `pkg/controller/disruption/disruption.go` at v1.37.
@@ -28,6 +28,7 @@ use crate::served_kinds::ServedKinds;
 use crate::work_queue::WorkQueue;
 
 mod plan;
+mod stale;
 #[cfg(test)]
 mod tests;
 
@@ -47,6 +48,8 @@ pub(crate) struct DisruptionController {
     replica_sets: Arc<Cache<ReplicaSet>>,
     deployments: Arc<Cache<Deployment>>,
     queue: Arc<WorkQueue<Key>>,
+    /// Pods that are said to be disrupted.
+    disrupted: Arc<WorkQueue<Key>>,
 }
 
 /// What the pods' owners want.
@@ -75,6 +78,7 @@ impl DisruptionController {
             replica_sets: replica_sets.cache(),
             deployments: deployments.cache(),
             queue: context.queue("disruption"),
+            disrupted: context.queue("stale_pod_disruption"),
         });
         let controller = this.clone();
         budgets.on_change(move |change| controller.queue.add(Key::of(change.latest().as_ref())));
@@ -85,12 +89,20 @@ impl DisruptionController {
 
     /// Reconciles until `shutdown`.
     pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
-        let queue = self.queue.clone();
-        controller::run("disruption", queue, WORKERS, shutdown, move |key| {
-            let this = self.clone();
+        let this = self.clone();
+        let budgets = controller::run("disruption", self.queue.clone(), WORKERS, shutdown.clone(), move |key| {
+            let this = this.clone();
             async move { this.reconcile(key).await }
-        })
-        .await;
+        });
+        let queue = self.disrupted.clone();
+        let pods = controller::run("stale-pod-disruption", queue, 1, shutdown, move |key| {
+            let this = self.clone();
+            async move {
+                let Some(pod) = this.pods.get(&key) else { return Ok(None) };
+                stale::reconcile(&this.client, &key, &pod).await
+            }
+        });
+        tokio::join!(budgets, pods);
     }
 
     fn pod_changed(&self, change: &Change<'_, Pod>) {
@@ -99,7 +111,11 @@ impl DisruptionController {
         {
             self.wake_budgets(old);
         }
-        self.wake_budgets(change.latest());
+        let pod = change.latest();
+        self.wake_budgets(pod);
+        if stale::time_left(pod, Timestamp::now()).is_some() {
+            self.disrupted.add(Key::of(pod.as_ref()));
+        }
     }
 
     fn wake_budgets(&self, pod: &Pod) {

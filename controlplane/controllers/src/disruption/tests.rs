@@ -83,6 +83,22 @@ fn evicted_pod_that_stays_counts_again() {
 }
 
 #[test]
+fn a_pod_is_a_target_for_two_minutes_unless_its_node_says_so() {
+    for (phase, status, reason, seconds, expect) in [
+        ("Running", "True", "EvictionByEvictionAPI", 20, Some(100)),
+        ("Running", "True", "EvictionByEvictionAPI", 121, Some(0)),
+        ("Running", "True", "TerminationByKubelet", 121, None),
+        ("Running", "False", "", 121, None),
+        ("Failed", "True", "EvictionByEvictionAPI", 121, None),
+    ] {
+        let condition =
+            json!({"type": "DisruptionTarget", "status": status, "reason": reason, "lastTransitionTime": ago(seconds)});
+        let pod: Pod = serde_json::from_value(json!({"status": {"phase": phase, "conditions": [condition]}})).unwrap();
+        assert_eq!(stale::time_left(&pod, now()), expect.map(Duration::from_secs), "{phase} {status} {reason}");
+    }
+}
+
+#[test]
 fn a_second_look_changes_nothing() {
     let pods = [pod("a", true, false)];
     let mut budget = budget(json!({"minAvailable": 1}), json!({}));

@@ -1,0 +1,50 @@
+//! Takes back the condition `DisruptionTarget` of pods that were to go and did not: an eviction may fail after it has
+//! said why the pod goes.
+//!
+//! Source: `syncStalePodDisruption` in `pkg/controller/disruption/disruption.go` at v1.37.
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
+
+use crate::cache::Key;
+use crate::controller::{CallContext, Outcome, ignore_missing};
+use crate::pod::Pod;
+use crate::pod_state;
+
+const CONDITION: &str = "DisruptionTarget";
+/// A pod that has not been seen going for so long does not go.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// A node that ends a pod may take any time for it.
+const BY_NODE: &str = "TerminationByKubelet";
+
+/// How long the condition of a pod holds: zero if no longer, `None` if there is nothing to take back.
+pub(super) fn time_left(pod: &Pod, now: Timestamp) -> Option<Duration> {
+    if !pod_state::is_active(pod) {
+        return None;
+    }
+    let condition = pod_state::condition(pod, CONDITION)
+        .filter(|condition| condition.status == "True" && condition.reason.as_deref() != Some(BY_NODE))?;
+    let since = condition.last_transition_time.as_ref()?.0;
+    let waited = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    Some(TIMEOUT.saturating_sub(waited))
+}
+
+/// Takes the condition back if its time is over.
+pub(super) async fn reconcile(client: &Client, key: &Key, pod: &Pod) -> Outcome {
+    let now = Timestamp::now();
+    match time_left(pod, now) {
+        Some(Duration::ZERO) => {}
+        later => return Ok(later),
+    }
+    let condition = json!({"type": CONDITION, "status": "False", "reason": null, "message": null,
+        "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()});
+    let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
+    let api: Api<Pod> = Api::namespaced(client.clone(), &key.namespace);
+    let patched = api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(patch)).await;
+    ignore_missing(patched).during("take the disruption of a Pod back")?;
+    Ok(None)
+}
