@@ -13,11 +13,14 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Failure,
     cli::{AgentArgs, ServerArgs, UpArgs},
-    settings,
+    memory, settings,
 };
 
 /// How long blocking work may go on once everything else has stopped.
 const RUNTIME_STOP_DEADLINE: Duration = Duration::from_secs(2);
+/// How long a thread for blocking work waits for more. A burst of pods leaves some seventy, each with its stack, and a
+/// little work now and then would keep them all.
+const SPARE_THREAD_LIFE: Duration = Duration::from_secs(1);
 
 /// `coracle up`.
 pub(crate) fn up(args: &UpArgs) -> Result<(), Failure> {
@@ -77,12 +80,15 @@ fn block_on<F>(main: impl FnOnce(CancellationToken) -> F) -> Result<(), Failure>
 where
     F: Future<Output = anyhow::Result<()>>,
 {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.enable_all().thread_keep_alive(SPARE_THREAD_LIFE).build().context("start the runtime")?;
     let shutdown = CancellationToken::new();
     let result = runtime.block_on(async {
         let signals = watch_signals(shutdown.clone())?;
+        let housekeeping = tokio::spawn(memory::give_back());
         let result = main(shutdown).await;
         signals.abort();
+        housekeeping.abort();
         result
     });
     runtime.shutdown_timeout(RUNTIME_STOP_DEADLINE);
