@@ -1,7 +1,7 @@
 //! Eviction: how little of the machine may be left before the node is under pressure, and who goes then.
 //!
 //! Here are the thresholds (pure), named and written as upstream's: `memory.available<100Mi,nodefs.available<10%`. What is
-//! left is read in [`signals`]; what pressure means for the node is in `node::health`, and for its pods in `manager`.
+//! left is read in `signals`; what pressure means for the node is in `node::health`, and for its pods in `manager`.
 //!
 //! Source: `pkg/kubelet/eviction/api/types.go`, `pkg/kubelet/apis/config/v1beta1/defaults_linux.go` at v1.37.
 

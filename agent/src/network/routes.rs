@@ -1,4 +1,4 @@
-//! Routes to the pods of other nodes: direct (host-gw) to those of the same subnet, through an overlay ([`vxlan`]) to
+//! Routes to the pods of other nodes: direct (host-gw) to those of the same subnet, through an overlay (`vxlan`) to
 //! the others.
 //!
 //! Watches Nodes and keeps `podCIDR via InternalIP` in the main table, tagged with Coracle's own protocol number, so
