@@ -1,6 +1,6 @@
 //! From a Pod to what the runtime is asked for: sandbox and container configurations.
 //!
-//! The parts are pure ([`env`], [`fields`], [`expansion`], [`resources`], [`security`]); this file fetches what they
+//! The parts are pure (`env`, `fields`, `expansion`, `resources`, `security`); this file fetches what they
 //! refer to and writes the few files that every container gets.
 
 pub(crate) mod apparmor;

@@ -1,7 +1,7 @@
 //! Admission of writes: what depends on other objects, on who asks, or on how much there is already.
 //!
 //! Every write comes through here, whatever its verb: create, update, each patch format, server-side apply and the
-//! subresources. [`authz::admission`](crate::authz::admission) holds what is about rights; the rest is here. Webhooks
+//! subresources. `authz::admission` holds what is about rights; the rest is here. Webhooks
 //! and policies are not served yet: this is their place.
 //!
 //! ```text

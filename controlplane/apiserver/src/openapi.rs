@@ -1,5 +1,5 @@
 //! The OpenAPI v3 documents: an index, and one document for each group and version. Version 2, one document of
-//! everything, is [`v2`]'s.
+//! everything, is `v2`'s.
 //!
 //! Made from the list of kinds and the schema table on request: clients fetch them once and keep them by their hash,
 //! so none is held here.

@@ -5,14 +5,14 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | [`pod_info`], [`node_info`] | what of a Pod and a Node matters for placing, compact |
-//! | [`cache`] | nodes with the pods on them, assumed ones included |
-//! | [`queue`] | pods to place: active, backing off, unschedulable |
-//! | [`framework`], [`plugins`] | Filter and Score, and upstream's plugins by name |
-//! | [`schedule_one`] | pure: pod and cache to node, or why there is none |
-//! | [`figures`] | what `/metrics` tells |
-//! | [`bind`] | the writes: Binding, condition, Event |
-//! | [`sync`] | the watches |
+//! | `pod_info`, `node_info` | what of a Pod and a Node matters for placing, compact |
+//! | `cache` | nodes with the pods on them, assumed ones included |
+//! | `queue` | pods to place: active, backing off, unschedulable |
+//! | `framework`, `plugins` | Filter and Score, and upstream's plugins by name |
+//! | `schedule_one` | pure: pod and cache to node, or why there is none |
+//! | `figures` | what `/metrics` tells |
+//! | `bind` | the writes: Binding, condition, Event |
+//! | `sync` | the watches |
 //!
 //! Not here: preemption, volumes, extenders, other profiles.
 #![forbid(unsafe_code)]
