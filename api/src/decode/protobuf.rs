@@ -23,8 +23,14 @@ pub(super) fn parse(body: &[u8], ty: Type) -> Result<Parsed, Failure> {
         return Err(Failure::Raw(text.to_owned()));
     };
     let unknown = Unknown::read(envelope).map_err(Failure::Raw)?;
-    // A body of another kind is not read at all: its message would be taken for something else.
-    let named = Gvk::from_api_version(&unknown.api_version, &unknown.kind);
+    // A body of another kind is not read at all: its message would be taken for something else. One that names no version
+    // means the endpoint's.
+    let mut named = Gvk::from_api_version(&unknown.api_version, &unknown.kind);
+    if unknown.api_version.is_empty()
+        && let Some(own) = ty.gvk()
+    {
+        (named.group, named.version) = (own.group, own.version);
+    }
     let fits = unknown.kind.is_empty() || table().by_gvk(&named) == Some(ty);
     let mut map = Map::new();
     if fits {

@@ -208,6 +208,16 @@ fn protobuf_bodies_of_other_kinds_are_refused() {
 }
 
 #[test]
+fn what_a_protobuf_body_does_not_name_is_the_endpoints() {
+    let raw = pb(1, &pb(1, b"a"));
+    for (api_version, kind) in [("v1", "Pod"), ("", "Pod"), ("v1", ""), ("", "")] {
+        let body = envelope(api_version, kind, &raw);
+        let decoded = decode(&body, ContentType::Protobuf, &pod(), FieldValidation::Strict).expect("a pod");
+        assert_eq!(decoded.object, json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}), "{kind}");
+    }
+}
+
+#[test]
 fn values_built_here_are_pruned_too() {
     let ty = table().by_gvk(&pod()).expect("Pod");
     let value = json!({"metadata": {"name": null, "x": 1}});
