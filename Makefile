@@ -49,7 +49,6 @@ test: deps images check-deploy ## Everything: unit, component, namespace and roo
 	cargo build --locked --workspace --bins
 	CORACLE_TOOLS="$(TOOLS)" CORACLE_IMAGES="$(IMAGES)" REQUIRE_ROOT=$(if $(filter 0,$(shell id -u)),1,) \
 	  cargo nextest run --locked --workspace $(TEST_ARGS)
-	$(if $(TEST_ARGS),,fuzz/run.sh "$(TARGET)" 50000)
 
 .PHONY: fuzz
 fuzz: deps ## Every fuzz target, 50,000 executions each (FUZZ_RUNS=10000000 before a release), printed as a table
