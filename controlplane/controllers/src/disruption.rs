@@ -1,7 +1,8 @@
 //! Counts for each PodDisruptionBudget how many of its pods are healthy, and how many of them may be evicted.
 //!
-//! Watches budgets and pods, reads their owners, writes the status of budgets and takes stale conditions from pods. It evicts nothing: the eviction
-//! subresource takes what is allowed here, and notes it in the status until the pod is seen going.
+//! Watches budgets and pods, reads their owners, writes the status of budgets and takes stale conditions from pods. It
+//! evicts nothing: the eviction subresource takes what is allowed here, and notes it in the status until the pod is seen
+//! going.
 //!
 //! Source: `pkg/controller/disruption/disruption.go` at v1.37.
 

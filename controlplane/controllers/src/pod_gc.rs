@@ -136,18 +136,7 @@ impl PodGcController {
     }
 
     async fn mark_failed(&self, api: &Api<Pod>, key: &Key, pod: &Pod, why: &str) -> Result<(), ReconcileError> {
-        let mut conditions =
-            json!(pod.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default());
-        if let Some(list) = conditions.as_array_mut() {
-            list.retain(|condition| condition["type"] != "DisruptionTarget");
-            list.push(json!({
-                "type": "DisruptionTarget",
-                "status": "True",
-                "reason": "DeletionByPodGC",
-                "message": why,
-                "lastTransitionTime": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-            }));
-        }
+        let conditions = pod_state::with_disruption(pod, "DeletionByPodGC", why);
         let patch =
             json!({"metadata": {"uid": pod.metadata.uid}, "status": {"phase": "Failed", "conditions": conditions}});
         match api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await {

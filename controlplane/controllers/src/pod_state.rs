@@ -4,10 +4,15 @@
 
 use std::time::Duration;
 
+use coracle_api::meta;
 use k8s_openapi::api::core::v1::PodCondition;
 use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
 
 use crate::pod::Pod;
+
+/// The condition that tells others why a pod goes.
+pub(crate) const DISRUPTION_TARGET: &str = "DisruptionTarget";
 
 /// `status.phase`, or empty.
 pub(crate) fn phase(pod: &Pod) -> &str {
@@ -35,6 +40,20 @@ pub(crate) fn is_active(pod: &Pod) -> bool {
 
 pub(crate) fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
     pod.status.as_ref()?.conditions.iter().flatten().find(|condition| condition.type_ == kind)
+}
+
+/// The pod's conditions, and the one that tells why it goes.
+pub(crate) fn with_disruption(pod: &Pod, reason: &str, message: &str) -> Value {
+    let present = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let others = present.filter(|condition| condition.type_ != DISRUPTION_TARGET).map(|condition| json!(condition));
+    let own = json!({
+        "type": DISRUPTION_TARGET,
+        "status": "True",
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": meta::now(),
+    });
+    others.chain([own]).collect()
 }
 
 pub(crate) fn is_ready(pod: &Pod) -> bool {

@@ -121,7 +121,7 @@ impl TaintEvictionController {
 
     /// Tells others why the pod goes.
     async fn mark_disrupted(&self, key: &Key, pod: &Pod) -> Result<(), controller::ReconcileError> {
-        if pod_state::condition(pod, "DisruptionTarget").is_some_and(|condition| condition.status == "True") {
+        if pod_state::condition(pod, pod_state::DISRUPTION_TARGET).is_some_and(|condition| condition.status == "True") {
             return Ok(());
         }
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
@@ -133,17 +133,8 @@ impl TaintEvictionController {
 }
 
 fn disruption_patch(pod: &Pod) -> kube::api::Patch<serde_json::Value> {
-    let mut conditions = json!(pod.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default());
-    if let Some(list) = conditions.as_array_mut() {
-        list.retain(|condition| condition["type"] != "DisruptionTarget");
-        list.push(json!({
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": "DeletionByTaintManager",
-            "message": "Taint manager: deleting due to NoExecute taint",
-            "lastTransitionTime": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        }));
-    }
+    let message = "Taint manager: deleting due to NoExecute taint";
+    let conditions = pod_state::with_disruption(pod, "DeletionByTaintManager", message);
     let meta = json!({"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version});
     kube::api::Patch::Merge(json!({"metadata": meta, "status": {"conditions": conditions}}))
 }

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use coracle_api::meta;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
@@ -13,9 +14,8 @@ use serde_json::json;
 use crate::cache::Key;
 use crate::controller::{CallContext, Outcome, ignore_missing};
 use crate::pod::Pod;
-use crate::pod_state;
+use crate::pod_state::{self, DISRUPTION_TARGET};
 
-const CONDITION: &str = "DisruptionTarget";
 /// A pod that has not been seen going for so long does not go.
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// A node that ends a pod may take any time for it.
@@ -26,7 +26,7 @@ pub(super) fn time_left(pod: &Pod, now: Timestamp) -> Option<Duration> {
     if !pod_state::is_active(pod) {
         return None;
     }
-    let condition = pod_state::condition(pod, CONDITION)
+    let condition = pod_state::condition(pod, DISRUPTION_TARGET)
         .filter(|condition| condition.status == "True" && condition.reason.as_deref() != Some(BY_NODE))?;
     let since = condition.last_transition_time.as_ref()?.0;
     let waited = Duration::try_from(now.duration_since(since)).unwrap_or_default();
@@ -40,8 +40,8 @@ pub(super) async fn reconcile(client: &Client, key: &Key, pod: &Pod) -> Outcome 
         Some(Duration::ZERO) => {}
         later => return Ok(later),
     }
-    let condition = json!({"type": CONDITION, "status": "False", "reason": null, "message": null,
-        "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()});
+    let condition = json!({"type": DISRUPTION_TARGET, "status": "False", "reason": null, "message": null,
+        "lastTransitionTime": meta::time(now)});
     let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
     let api: Api<Pod> = Api::namespaced(client.clone(), &key.namespace);
     let patched = api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(patch)).await;
