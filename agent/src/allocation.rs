@@ -5,7 +5,7 @@
 //!
 //! Source: `pkg/kubelet/allocation/allocation_manager.go` at v1.37.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodStatus, ResourceRequirements};
 
@@ -50,18 +50,20 @@ pub(crate) fn allocate(
 /// The pod with what its containers have, or `None` if that is what its spec says.
 pub(crate) fn held(pod: &Pod, known: &PodStatus) -> Option<Pod> {
     let statuses = || known.container_statuses.iter().chain(&known.init_container_statuses).flatten();
-    let has = |container: &Container| {
+    let differing = |container: &Container| {
         let had = allocated(statuses().find(|status| status.name == container.name)?, container)?;
         let wanted = container.resources.as_ref();
-        (wanted != Some(&had) && Amounts::of(wanted) != Amounts::of(Some(&had))).then_some(had)
+        let differs = wanted != Some(&had) && Amounts::of(wanted) != Amounts::of(Some(&had));
+        differs.then(|| (container.name.clone(), had))
     };
-    if !pod.all_containers().any(|container| has(container).is_some()) {
+    let mut had: HashMap<String, ResourceRequirements> = pod.all_containers().filter_map(differing).collect();
+    if had.is_empty() {
         return None;
     }
     let mut held = pod.clone();
     let spec = held.spec.as_mut()?;
     for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
-        if let Some(had) = has(container) {
+        if let Some(had) = had.remove(&container.name) {
             container.resources = Some(had);
         }
     }

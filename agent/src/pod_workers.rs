@@ -34,7 +34,7 @@ use crate::{
     pod_actions::{self, Observed, PodActions},
     pod_status::{ProbeState, WaitingReason},
     prober::{PodProbes, Seed},
-    runtime::types::{ContainerId, ContainerStatus, PodUid, SandboxStatus},
+    runtime::types::{ContainerId, ContainerStatus, PodUid, SandboxState, SandboxStatus},
 };
 
 /// How often an undisturbed pod is looked at: refreshes its volumes.
@@ -158,6 +158,12 @@ struct RuntimeState {
 }
 
 impl RuntimeState {
+    /// The newest sandbox that containers run in.
+    fn ready_sandbox(&self) -> Option<&SandboxStatus> {
+        let ready = self.sandboxes.iter().filter(|sandbox| sandbox.state == SandboxState::Ready);
+        ready.max_by_key(|sandbox| sandbox.attempt)
+    }
+
     fn ips(&self) -> Vec<std::net::IpAddr> {
         self.sandboxes.iter().max_by_key(|s| (s.attempt, s.created_at)).map(|s| s.ips.clone()).unwrap_or_default()
     }

@@ -118,9 +118,8 @@ impl PodWorker {
     ) -> Option<(SandboxStatus, MountedVolumes, Vec<Result<Image, images::Unavailable>>)> {
         let ctx = Arc::clone(&self.ctx);
         let pod = Arc::clone(&self.pod);
-        let existing = state.sandboxes.iter().filter(|s| s.state == SandboxState::Ready).max_by_key(|s| s.attempt);
         let sandbox = async {
-            match (actions.create_sandbox, existing) {
+            match (actions.create_sandbox, state.ready_sandbox()) {
                 (None, Some(sandbox)) => Ok(Some(sandbox.clone())),
                 (None, None) => Ok(None),
                 (Some(attempt), _) => {

@@ -9,7 +9,7 @@ use crate::{
     events::Severity,
     pod::PodExt,
     pod_actions::PodActions,
-    runtime::{RuntimeError, types::SandboxState},
+    runtime::RuntimeError,
 };
 
 /// How often room is looked for, for want of which a resize waits.
@@ -53,9 +53,7 @@ impl PodWorker {
     /// The pod's cgroup is never smaller than what is in it: it grows first and shrinks last.
     async fn write_limits(&self, actions: &PodActions, state: &RuntimeState) -> Result<(), RuntimeError> {
         let runtime = &self.ctx.runtime;
-        let ready = |sandbox: &&crate::runtime::types::SandboxStatus| sandbox.state == SandboxState::Ready;
-        let sandbox = state.sandboxes.iter().filter(ready).max_by_key(|sandbox| sandbox.attempt);
-        let sandbox = sandbox.filter(|_| actions.resize_pod);
+        let sandbox = state.ready_sandbox().filter(|_| actions.resize_pod);
         let wanted = resources::for_pod(&self.pod);
         let widest = sandbox.map(|sandbox| resources::wider(&wanted, &sandbox.resources));
         if let Some((sandbox, widest)) = sandbox.zip(widest.as_ref())
