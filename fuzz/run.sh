@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Builds the fuzz targets and runs them: every one, or those named; prints a table. Fails if one finds something: what it
-# found is then in TARGET_DIR/fuzz/found/, and `FUZZ_TARGET=name TARGET_DIR/debug/coracle-fuzz FILE` shows it again.
+# found is then in TARGET_DIR/fuzz/found/, and `FUZZ_TARGET=name TARGET_DIR/fuzz/coracle-fuzz FILE` shows it again.
+#
+# A run is the same every time, so that what passes once passes again: one seed of chance (FUZZ_SEED for another), seeds
+# in the order of their names and no corpus of old, the same random bytes (random.c), the same addresses and environment.
 #
 #   fuzz/run.sh TARGET_DIR RUNS [TARGET...]
 set -euo pipefail
@@ -23,39 +26,54 @@ started=$SECONDS
 RUSTC_WORKSPACE_WRAPPER=$directory/instrument.sh CARGO_TARGET_DIR=$target \
   cargo build --locked --manifest-path "$directory/../Cargo.toml" --workspace --bin coracle-fuzz
 echo "built in $((SECONDS - started)) s"
-# A copy: the same name is built without counters, too.
 mkdir -p "$work/found"
+# A copy: the same name is built without counters, too.
 install -m 0755 "$target/debug/coracle-fuzz" "$work/coracle-fuzz"
+cc -shared -fPIC -O1 -o "$work/random.so" "$directory/random.c"
+# Containers may forbid it; runs are only nearly the same there.
+fixed=(setarch -R)
+"${fixed[@]}" true 2>/dev/null || fixed=()
 
-# The project's own seeds, and Kubernetes' serialization data where they are at hand.
+# Every target runs in a directory of its own, where the files that it makes cost no disk, and `work` leads back.
+scratch=$(if [[ -w /dev/shm ]]; then mktemp -d -p /dev/shm coracle-fuzz.XXXXXX; else mktemp -d -t coracle-fuzz.XXXXXX; fi)
+trap 'rm -rf "$scratch"' EXIT
+
+# The project's own seeds, and Kubernetes' serialization data where they are at hand; the list has commas between.
 collect() {
-  local name=$1 corpus=$work/corpus/$1 extension=
+  local name=$1 corpus=work/corpus/$1 extension=
   rm -rf "$corpus"
-  mkdir -p "$corpus/new" "$corpus/seeds"
-  cp "$directory/seeds/$name"/* "$corpus/seeds/"
+  mkdir -p "$corpus"
+  cp "$directory/seeds/$name"/* "$corpus/"
   case $name in
     decode-json) extension=json ;;
     decode-yaml | apply) extension=yaml ;;
     decode-protobuf) extension=pb ;;
   esac
   if [[ -n $extension && -d $golden ]]; then
-    find "$golden" -maxdepth 1 -name "*.$extension" -size -"$((max_bytes / 1024 + 1))k" -exec cp -t "$corpus/seeds" {} +
+    find "$golden" -maxdepth 1 -name "*.$extension" -size -"$((max_bytes / 1024 + 1))k" -exec cp -t "$corpus" {} +
   fi
+  find "$corpus" -type f | LC_ALL=C sort | paste -sd, | tr -d '\n' >"$corpus.list"
 }
 
-# FUZZ_SEED is the seed of chance, so that a run can be repeated; a hang is 5 s for one input, a leak 1 GiB.
+# A hang is 5 s for one input, a leak 1 GiB.
 fuzz() {
-  local name=$1 log=$work/$1.log
+  local name=$1
+  mkdir "$scratch/$name"
+  cd "$scratch/$name"
+  ln -s "$work" work
   collect "$name"
-  FUZZ_TARGET=$name timeout 600 "$work/coracle-fuzz" -runs="$runs" -seed="${FUZZ_SEED:-1}" -max_len=$max_bytes -timeout=5 \
-    -rss_limit_mb=1024 -malloc_limit_mb=512 -print_final_stats=1 -verbosity=1 \
-    -artifact_prefix="$work/found/$name-" "$work/corpus/$name/new" "$work/corpus/$name/seeds" >"$log" 2>&1 || true
+  timeout 600 "${fixed[@]}" env -i FUZZ_TARGET="$name" TMPDIR=. LD_PRELOAD=work/random.so \
+    work/coracle-fuzz -runs="$runs" -seed="${FUZZ_SEED:-1}" -max_len=$max_bytes -timeout=5 -rss_limit_mb=1024 \
+    -malloc_limit_mb=512 -print_final_stats=1 -verbosity=1 -artifact_prefix="work/found/$name-" \
+    -seed_inputs="@work/corpus/$name.list" >"work/$name.log" 2>&1 || true
 }
 
-export -f fuzz collect
-export directory golden work runs max_bytes
 started=$SECONDS
-printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I{} bash -euo pipefail -c 'fuzz {}'
+for name in "${targets[@]}"; do
+  while (($(jobs -rp | wc -l) >= ${FUZZ_JOBS:-$(nproc)})); do wait -n; done
+  fuzz "$name" &
+done
+wait
 
 failed=0
 printf '\n%-18s %12s %10s %10s  %s\n' target executions coverage seconds result
