@@ -14,13 +14,14 @@ mod user;
 mod verify;
 
 use std::{
-    os::fd::{AsFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd},
     process::ExitCode,
 };
 
 use coracle_shim_protocol::{Failure, FailureKind, HelperReply, HelperRequest, socket};
 use nix::{
     fcntl::{FcntlArg, FdFlag, fcntl},
+    poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{prctl, signal::Signal},
 };
 
@@ -44,6 +45,9 @@ pub fn main() -> ExitCode {
         return ExitCode::from(64);
     };
     let mut buffer = Vec::new();
+    if abandoned(socket.as_fd()) {
+        return ExitCode::FAILURE;
+    }
     let outcome = match socket::receive::<HelperRequest>(socket.as_fd(), &mut buffer) {
         Ok(Some((request, _))) => handle(request),
         Ok(None) => return ExitCode::from(64),
@@ -58,6 +62,13 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
+}
+
+/// Whether the shim died before it could be this process's death, too: its request is readable all the same.
+fn abandoned(socket: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd::new(socket, PollFlags::empty())];
+    let _ = poll(&mut polled, PollTimeout::ZERO);
+    polled[0].revents().is_some_and(|events| events.contains(PollFlags::POLLHUP))
 }
 
 fn handle(request: HelperRequest) -> anyhow::Result<Made> {

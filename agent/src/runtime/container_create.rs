@@ -44,11 +44,10 @@ pub(super) async fn create(
     let directory = sandbox.directory.join(layout::CONTAINERS).join(&id.0);
     let outcome = make(inner, &sandbox, &id, &directory, config, &image).await;
     if outcome.is_err() {
-        inner.forget_container(&id);
-        let cleaned = sandbox_remove::remove_tree(&inner.writable_dir(&id)).await;
-        if let Err(error) = cleaned.and(sandbox_remove::remove_tree(&directory).await) {
+        if let Err(error) = sandbox_remove::erase_container(inner, &id, &directory).await {
             tracing::warn!(container = %id, error = &error as &dyn std::error::Error, "clean up after a failed create");
         }
+        inner.forget_container(&id);
     }
     outcome?;
     inner.tell(&sandbox.pod().uid);

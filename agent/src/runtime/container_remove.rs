@@ -25,9 +25,7 @@ pub(super) async fn remove(inner: &Arc<Inner>, id: &ContainerId) -> Result<(), R
             blocking(move || inner.hierarchies.destroy(&path)).await??;
         }
     }
-    // The record last: without it nobody would look for the rest.
-    sandbox_remove::remove_tree(&inner.writable_dir(id)).await?;
-    sandbox_remove::remove_tree(&container.directory).await?;
+    sandbox_remove::erase_container(inner, id, &container.directory).await?;
     inner.forget_container(id);
     inner.tell(&container.sandbox.pod().uid);
     Ok(())

@@ -22,15 +22,21 @@ pub(super) async fn remove(inner: &Arc<Inner>, id: &SandboxId) -> Result<(), Run
 /// Removes directories and forgets; the sandbox has ended. Containers first, the checkpoint with the directory last.
 pub(super) async fn erase(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), RuntimeError> {
     let containers = checkpoint::subdirectories(&sandbox.directory.join(layout::CONTAINERS));
-    for (name, _) in containers {
+    for (name, directory) in containers {
         let id = ContainerId(name);
-        remove_tree(&inner.writable_dir(&id)).await?;
+        erase_container(inner, &id, &directory).await?;
         inner.forget_container(&id);
     }
     remove_tree(&sandbox.directory).await?;
     inner.containers_of(&sandbox.id).iter().for_each(|container| inner.forget_container(&container.id));
     inner.forget_sandbox(&sandbox.id);
     Ok(())
+}
+
+/// Removes what a container wrote, and its record last: without it nobody would look for the rest.
+pub(super) async fn erase_container(inner: &Inner, id: &ContainerId, directory: &Path) -> Result<(), RuntimeError> {
+    remove_tree(&inner.writable_dir(id)).await?;
+    remove_tree(directory).await
 }
 
 /// Removes a directory with everything in it; absent is fine.

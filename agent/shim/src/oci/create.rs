@@ -120,7 +120,6 @@ fn set_oom_score(spec: &mut Value) {
 
 fn build(arguments: &Arguments<'_>, directory: &Path, uid: u32, confinement: Confinement) -> anyhow::Result<Made> {
     let state = arguments.sandbox_dir.join(layout::OCI);
-    fs::create_dir_all(&state)?;
     let console = arguments.tty.then(|| terminal::ConsoleSocket::bind(directory.join("tty.sock"))).transpose()?;
     let container = ContainerBuilder::new(arguments.container.to_owned(), SyscallType::default())
         .with_root_path(state)?

@@ -57,16 +57,14 @@ pub(super) fn unmount_below(directory: &Path) {
 }
 
 /// Mounts the image's layers and the writable one over each other at `target`.
+///
+/// Makes no parents: if the agent has removed them, this helper's shim is dead and nobody wants what it makes.
 pub(super) fn mount_overlay(create: &CreateSpec, target: &Path) -> anyhow::Result<()> {
     if create.layers.is_empty() {
         return Err(Invalid("image has no layers".to_owned()).into());
     }
     for directory in [&create.upper, &create.work, &target.to_path_buf()] {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o755)
-            .create(directory)
-            .with_context(|| format!("make {}", directory.display()))?;
+        fs::DirBuilder::new().mode(0o755).create(directory).with_context(|| format!("make {}", directory.display()))?;
     }
     // mount(2) takes one page of options: paths by descriptor are short, and free of colons and commas.
     let by_descriptor = |path: &Path| -> anyhow::Result<OwnedFd> {
