@@ -11,7 +11,7 @@ use pathrs::{Root, flags::OpenFlags};
 use super::Invalid;
 
 /// Kubernetes and the image specification allow no more.
-const MAX_ID: u32 = i32::MAX as u32;
+pub(super) const MAX_ID: u32 = i32::MAX as u32;
 
 /// More than any honest `/etc/passwd`.
 const MAX_FILE_BYTES: u64 = 4 << 20;
@@ -50,16 +50,16 @@ struct Passwd<'a> {
     home: &'a str,
 }
 
+/// An ID in one of the files; an entry with another than those that are allowed is none.
+fn entry_id(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|id| *id <= MAX_ID)
+}
+
 fn passwd_entries(text: &str) -> impl Iterator<Item = Passwd<'_>> {
     text.lines().filter_map(|line| {
         let fields: Vec<&str> = line.trim().split(':').collect();
         let &[name, _, uid, gid, ..] = fields.as_slice() else { return None };
-        Some(Passwd {
-            name,
-            uid: uid.parse().ok()?,
-            gid: gid.parse().ok()?,
-            home: fields.get(5).copied().unwrap_or(""),
-        })
+        Some(Passwd { name, uid: entry_id(uid)?, gid: entry_id(gid)?, home: fields.get(5).copied().unwrap_or("") })
     })
 }
 
@@ -67,7 +67,7 @@ fn group_entries(text: &str) -> impl Iterator<Item = (&str, u32, &str)> {
     text.lines().filter_map(|line| {
         let fields: Vec<&str> = line.trim().split(':').collect();
         let &[name, _, gid, ..] = fields.as_slice() else { return None };
-        Some((name, gid.parse().ok()?, fields.get(3).copied().unwrap_or("")))
+        Some((name, entry_id(gid)?, fields.get(3).copied().unwrap_or("")))
     })
 }
 
@@ -83,7 +83,7 @@ fn number(text: &str, what: &str) -> Result<Option<u32>, Invalid> {
     }
 }
 
-fn plan(request: &UserRequest, passwd: &str, group: &str) -> Result<User, Invalid> {
+pub(super) fn plan(request: &UserRequest, passwd: &str, group: &str) -> Result<User, Invalid> {
     let image_user = request.image_user.as_deref().unwrap_or("").trim();
     let (user_text, group_text) = match image_user.split_once(':') {
         Some((user, group)) => (user, Some(group).filter(|group| !group.is_empty())),
@@ -102,7 +102,7 @@ fn plan(request: &UserRequest, passwd: &str, group: &str) -> Result<User, Invali
                 let entry = passwd_entries(passwd).find(|entry| entry.name == user_text).ok_or_else(|| {
                     Invalid(format!("unable to find user {user_text}: no matching entries in passwd file"))
                 })?;
-                (number(&entry.uid.to_string(), "user")?.unwrap_or(MAX_ID), Some(entry))
+                (entry.uid, Some(entry))
             }
         },
     };
@@ -137,8 +137,8 @@ fn plan(request: &UserRequest, passwd: &str, group: &str) -> Result<User, Invali
 mod tests {
     use super::*;
 
-    const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nweb:x:101:102:web:/srv/web:/bin/false\nbroken\nbad:x:-1:0::/:\nhuge:x:4294967296:0::/:\n";
-    const GROUP: &str = "root:x:0:\nweb:x:102:\nssl:x:200:web,other\n";
+    const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nweb:x:101:102:web:/srv/web:/bin/false\nbroken\nbad:x:-1:0::/:\nhuge:x:4294967296:0::/:\nnogrp:x:103:4294967295::/:\n";
+    const GROUP: &str = "root:x:0:\nweb:x:102:\nssl:x:200:web,other\nnone:x:4294967295:web\n";
 
     fn image(user: &str) -> UserRequest {
         UserRequest { image_user: Some(user.to_owned()), ..UserRequest::default() }
@@ -171,6 +171,8 @@ mod tests {
             "web:nogroup",
             "bad",
             "huge",
+            "nogrp",
+            "web:none",
             "101:-1",
             "99999999999999999999",
         ] {
