@@ -114,7 +114,8 @@ impl NetConf {
         if self.name.is_empty() || !plain(&self.name) || self.name.starts_with('.') {
             return invalid(format!("name {:?} must be letters, digits, '_', '.', '-'", self.name));
         }
-        if self.bridge.is_empty() || self.bridge.len() > MAX_LINK_NAME || !plain(&self.bridge) {
+        let is_link = (1..=MAX_LINK_NAME).contains(&self.bridge.len()) && !matches!(self.bridge.as_str(), "." | "..");
+        if !is_link || !plain(&self.bridge) {
             return invalid(format!("bridge {:?} must be a link name of 1 to {MAX_LINK_NAME} characters", self.bridge));
         }
         if !matches!(self.ipam.kind.as_str(), "" | "coracle-cni") {
@@ -211,11 +212,12 @@ mod tests {
     #[test]
     fn bad_configurations_have_the_specified_code() {
         type Edit = fn(&mut serde_json::Value);
-        let cases: [(Edit, u32); 9] = [
+        let cases: [(Edit, u32); 10] = [
             (|c| c["cniVersion"] = "0.2.0".into(), 1),
             (|c| c["name"] = "../x".into(), 7),
             (|c| c["name"] = "".into(), 7),
             (|c| c["bridge"] = "a-name-that-is-too-long".into(), 7),
+            (|c| c["bridge"] = "..".into(), 7),
             (|c| c["ipam"]["type"] = "dhcp".into(), 7),
             (|c| c["ipam"]["subnet"] = "10.0.0.0/31".into(), 7),
             (|c| c["ipam"]["gateway"] = "10.9.0.1".into(), 7),

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use serde::{Deserialize, Serialize};
@@ -62,7 +62,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<NetworkList, String> {
     }
     for plugin in &list.plugins {
         match plugin.get("type").and_then(Value::as_str) {
-            Some(kind) if !kind.is_empty() && !kind.contains('/') => {}
+            Some(kind) if Path::new(kind).components().eq([Component::Normal(kind.as_ref())]) => {}
             other => return Err(format!("plugin type {other:?} must be a file name")),
         }
     }
@@ -119,7 +119,11 @@ mod tests {
 
     #[test]
     fn unusable_configurations_are_refused() {
-        for text in ["{", "[]", r#"{"name":"n","plugins":[]}"#, r#"{"name":"n","plugins":[{"type":"../x"}]}"#] {
+        for text in ["{", "[]", r#"{"name":"n","plugins":[]}"#] {
+            assert!(parse(text.as_bytes()).is_err(), "{text}");
+        }
+        for kind in ["", "/", ".", "..", "../x", "x/", "/x"] {
+            let text = json!({"name": "n", "plugins": [{"type": kind}]}).to_string();
             assert!(parse(text.as_bytes()).is_err(), "{text}");
         }
     }
