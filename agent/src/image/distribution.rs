@@ -6,8 +6,8 @@
 //!
 //! Source: OCI distribution-spec v1.1; distribution `docs/spec/auth/token.md`.
 
-mod challenge;
-mod guard;
+pub(super) mod challenge;
+pub(super) mod guard;
 
 use std::{io, time::Duration};
 
@@ -17,7 +17,7 @@ use http::{StatusCode, header};
 use oci_client::{
     Reference,
     client::current_platform_resolver,
-    manifest::{OciImageManifest, OciManifest},
+    manifest::{OciImageIndex, OciImageManifest, OciManifest},
 };
 use parking_lot::Mutex;
 use reqwest::{Certificate, Response, Url, redirect};
@@ -98,14 +98,10 @@ impl Distribution {
         let (document, digest) = self.document(wanted).await?;
         let manifest = match document {
             OciManifest::Image(manifest) => manifest,
-            OciManifest::ImageIndex(index) => {
-                let ours = current_platform_resolver(&index.manifests)
-                    .ok_or("the image has no manifest for this machine's platform")?;
-                match self.document(&ours).await?.0 {
-                    OciManifest::Image(manifest) => manifest,
-                    OciManifest::ImageIndex(_) => return Err("an index names another index".to_owned()),
-                }
-            }
+            OciManifest::ImageIndex(index) => match self.document(&ours(&index)?).await?.0 {
+                OciManifest::Image(manifest) => manifest,
+                OciManifest::ImageIndex(_) => return Err("an index names another index".to_owned()),
+            },
         };
         Ok(FoundManifest { manifest, digest })
     }
@@ -217,6 +213,13 @@ impl Distribution {
             .map(str::to_owned)
             .ok_or_else(|| "get a token: none in the answer".into())
     }
+}
+
+/// The digest of the manifest for this machine.
+pub(super) fn ours(index: &OciImageIndex) -> Result<String, String> {
+    let digest =
+        current_platform_resolver(&index.manifests).ok_or("the image has no manifest for this machine's platform")?;
+    if is_sha256(&digest) { Ok(digest) } else { Err(format!("manifest digest {digest:?} is not a sha256 digest")) }
 }
 
 fn client(tls: &Tls, base: &Url, guard: Guard) -> Result<reqwest::Client, String> {

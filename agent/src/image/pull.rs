@@ -81,7 +81,7 @@ async fn pull_from(
 }
 
 /// Checks the manifest against the config before a byte of a layer is fetched.
-fn layer_specs(manifest: &OciImageManifest, diff_ids: &[String]) -> Result<Vec<LayerSpec>, String> {
+pub(super) fn layer_specs(manifest: &OciImageManifest, diff_ids: &[String]) -> Result<Vec<LayerSpec>, String> {
     if manifest.layers.len() != diff_ids.len() {
         return Err(format!("manifest has {} layers, config has {}", manifest.layers.len(), diff_ids.len()));
     }

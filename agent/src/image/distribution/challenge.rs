@@ -4,7 +4,7 @@
 
 /// One challenge that can be answered.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Challenge {
+pub(in crate::image) enum Challenge {
     /// Name and password.
     Basic,
     /// A token from somewhere.
@@ -17,7 +17,7 @@ pub(super) enum Challenge {
 }
 
 /// The first challenge in the headers that is understood; a token is preferred.
-pub(super) fn parse<'a>(headers: impl Iterator<Item = &'a str>) -> Option<Challenge> {
+pub(in crate::image) fn parse<'a>(headers: impl Iterator<Item = &'a str>) -> Option<Challenge> {
     let mut basic = None;
     for header in headers {
         let (scheme, rest) = header.trim().split_once(' ').unwrap_or((header.trim(), ""));

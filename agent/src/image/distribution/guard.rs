@@ -22,13 +22,13 @@ const METADATA: [IpAddr; 3] = [
 
 /// What one registry endpoint may lead to.
 #[derive(Debug, Clone)]
-pub(super) struct Guard {
+pub(in crate::image) struct Guard {
     /// The endpoint's own address.
     base: Url,
 }
 
 impl Guard {
-    pub(super) fn new(base: Url) -> Self {
+    pub(in crate::image) fn new(base: Url) -> Self {
         Self { base }
     }
 
@@ -36,7 +36,7 @@ impl Guard {
     ///
     /// # Errors
     /// Says why not, for people.
-    pub(super) fn check(&self, url: &Url) -> Result<(), String> {
+    pub(in crate::image) fn check(&self, url: &Url) -> Result<(), String> {
         let refused = |why: &str| Err(format!("registry {} sends to {url}: {why}", self.host()));
         match url.scheme() {
             "https" => {}
@@ -54,7 +54,7 @@ impl Guard {
     }
 
     /// Whether the registry's credentials may go along: scheme, host and port are its own.
-    pub(super) fn takes_credentials(&self, url: &Url) -> bool {
+    pub(in crate::image) fn takes_credentials(&self, url: &Url) -> bool {
         (url.scheme(), url.host_str(), url.port_or_known_default())
             == (self.base.scheme(), self.base.host_str(), self.base.port_or_known_default())
     }

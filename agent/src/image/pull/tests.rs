@@ -229,7 +229,7 @@ async fn image_behind_an_index_is_pulled_whole() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_not_promised_is_refused_and_nothing_is_left() {
     type Damage = fn(&Lab);
-    let cases: [(&str, Damage, &str); 9] = [
+    let cases: [(&str, Damage, &str); 10] = [
         ("layer digest", |lab| lab.server.change(&lab.layer, |answer| answer.body[9] ^= 1), "layer"),
         ("layer too long", |lab| lab.server.change(&lab.layer, |answer| answer.body.push(0)), "more than"),
         (
@@ -245,6 +245,17 @@ async fn what_was_not_promised_is_refused_and_nothing_is_left() {
         ("connection lost", |lab| lab.server.change(&lab.layer, |answer| answer.cut = 10), "layer"),
         ("config", |lab| lab.server.change(&lab.config, |answer| answer.body.push(b' ')), "config is sha256:"),
         ("manifest", |lab| lab.server.change(&lab.manifest, |answer| answer.body.push(b' ')), "manifest is sha256:"),
+        (
+            "manifest by a tag",
+            |lab| {
+                let digest = lab.manifest.rsplit('/').next().expect("a digest");
+                lab.server.change("/v2/a/b/manifests/1", |answer| {
+                    let index = String::from_utf8(answer.body.clone()).expect("text");
+                    answer.body = index.replace(digest, "1").into_bytes();
+                });
+            },
+            "\"1\" is not a sha256 digest",
+        ),
         ("endless manifest", |lab| lab.server.change(&lab.manifest, |answer| answer.endless = true), "longer than"),
         ("endless layer", |lab| lab.server.change(&lab.layer, |answer| answer.endless = true), "more than"),
         ("no manifest", |lab| lab.server.change(&lab.manifest, |answer| answer.status = 404), "not found"),
