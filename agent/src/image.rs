@@ -9,6 +9,8 @@ mod archive;
 mod blob;
 mod config;
 mod distribution;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod index;
 mod layer;
 mod pull;

@@ -10,7 +10,7 @@
 mod client;
 mod credentials;
 mod csr;
-mod token;
+pub(crate) mod token;
 mod trust;
 
 use std::{

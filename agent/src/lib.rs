@@ -31,6 +31,8 @@ mod container_config;
 mod context;
 mod events;
 pub mod eviction;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod gc;
 pub mod image;
 mod join;

@@ -1,4 +1,4 @@
-//! Fuzz targets for everything in the API that reads what strangers wrote.
+//! Fuzz targets for everything that reads what strangers wrote.
 //!
 //! `fuzz/run.sh` builds it with coverage and runs every target; the target of a run is in `FUZZ_TARGET`. One binary for
 //! all, because linking takes longer than a target's whole run. A target panics where something does not hold that
@@ -10,6 +10,8 @@
 //! | `patch` | `json-patch`, `merge-patch`, `strategic-patch`, `apply` |
 //! | `selector` | `label-selector`, `field-selector` |
 //! | `coracle_apiserver::fuzzing` | `request`, `continue-token`, `token`, `websocket`, `spdy` |
+//! | `coracle_agent::fuzzing` | `image-reference`, `image-documents`, `image-layer`, `image-archive`, `registry-challenge`, `cni-configuration`, `cni-result`, `log`, `join-token` |
+//! | `coracle_shim::oci::fuzzing` | `image-user` |
 
 #![no_main]
 
@@ -19,12 +21,14 @@ mod selector;
 
 use std::sync::LazyLock;
 
-use coracle_apiserver::fuzzing;
+use coracle_agent::fuzzing as agent;
+use coracle_apiserver::fuzzing as apiserver;
+use coracle_shim::oci::fuzzing as helper;
 use libfuzzer_sys::fuzz_target;
 
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 15] = [
+const TARGETS: [(&str, Target); 25] = [
     ("decode-json", decode::json),
     ("decode-yaml", decode::yaml),
     ("decode-protobuf", decode::protobuf),
@@ -35,11 +39,21 @@ const TARGETS: [(&str, Target); 15] = [
     ("apply", patch::apply),
     ("label-selector", |data| text(data, selector::label)),
     ("field-selector", |data| text(data, selector::field)),
-    ("request", |data| text(data, fuzzing::request)),
-    ("continue-token", |data| text(data, fuzzing::continue_token)),
-    ("token", |data| text(data, fuzzing::token)),
-    ("websocket", fuzzing::websocket),
-    ("spdy", fuzzing::spdy),
+    ("request", |data| text(data, apiserver::request)),
+    ("continue-token", |data| text(data, apiserver::continue_token)),
+    ("token", |data| text(data, apiserver::token)),
+    ("websocket", apiserver::websocket),
+    ("spdy", apiserver::spdy),
+    ("image-reference", |data| text(data, agent::image_reference)),
+    ("image-documents", agent::image_documents),
+    ("image-layer", agent::image_layer),
+    ("image-archive", agent::image_archive),
+    ("image-user", |data| text(data, helper::image_user)),
+    ("registry-challenge", |data| text(data, agent::registry_challenge)),
+    ("cni-configuration", agent::cni_configuration),
+    ("cni-result", agent::cni_result),
+    ("log", agent::log),
+    ("join-token", |data| text(data, agent::join_token)),
 ];
 
 static TARGET: LazyLock<Target> = LazyLock::new(|| {

@@ -37,7 +37,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("coracle-shim", &["coracle-shim-protocol"]),
     ("coracle-agent", &["coracle-api", "coracle-relay", "coracle-cni", "coracle-netns", "coracle-shim-protocol"]),
     ("coracle-tests", &[]),
-    ("coracle-fuzz", &["coracle-api", "coracle-apiserver"]),
+    ("coracle-fuzz", &["coracle-api", "coracle-apiserver", "coracle-agent", "coracle-shim"]),
     ("coracle", &["coracle-controlplane", "coracle-agent"]),
 ];
 

@@ -7,6 +7,8 @@ mod confinement;
 mod create;
 mod exec;
 mod executor;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod rootfs;
 mod seccomp;
 mod terminal;

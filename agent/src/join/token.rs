@@ -1,10 +1,10 @@
 //! The join token (pure): `K10<hex SHA-256 of the CA's certificate>::<id>.<secret>`.
 
 /// What the token says.
-pub(super) struct Token {
-    pub(super) ca_hash: [u8; 32],
+pub(crate) struct Token {
+    pub(crate) ca_hash: [u8; 32],
     /// `<id>.<secret>`, the bearer token.
-    pub(super) bearer: String,
+    pub(crate) bearer: String,
 }
 
 /// Why it is not a token.
@@ -22,7 +22,7 @@ pub enum TokenError {
 }
 
 /// Parses a token.
-pub(super) fn parse(text: &str) -> Result<Token, TokenError> {
+pub(crate) fn parse(text: &str) -> Result<Token, TokenError> {
     let (hash, bearer) =
         text.trim().strip_prefix("K10").and_then(|rest| rest.split_once("::")).ok_or(TokenError::Form)?;
     let mut ca_hash = [0; 32];

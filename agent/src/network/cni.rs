@@ -7,6 +7,8 @@
 
 mod conflist;
 mod exec;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod own;
 
 use std::{net::IpAddr, path::PathBuf, sync::Arc};

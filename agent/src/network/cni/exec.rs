@@ -262,7 +262,7 @@ fn cni_args(id: &SandboxId, pod: &PodRef) -> String {
     )
 }
 
-fn addresses(result: &Value) -> Result<Vec<IpAddr>, NetworkError> {
+pub(super) fn addresses(result: &Value) -> Result<Vec<IpAddr>, NetworkError> {
     let result: CniResult =
         serde_json::from_value(result.clone()).map_err(|error| malformed("the last one", "ADD", &error))?;
     Ok(result.addresses())
