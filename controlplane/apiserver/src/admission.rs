@@ -65,6 +65,7 @@ pub(crate) async fn check_new(
 pub(crate) fn check_update(call: &Call<'_>, new: &mut Value, old: &Value) -> Result<(), Status> {
     authz::admission::check_update(call, new, old)?;
     priority::check_class(call.server, call.resource, new)?;
+    token_secret::refill(call.server, call.resource, new)?;
     let (plural, subresource) = (call.resource.info.plural, call.info.subresource);
     let is_sized = matches!((plural, subresource), ("pods", "resize") | ("persistentvolumeclaims", ""));
     if call.resource.info.group.is_empty() && is_sized && new["spec"] != old["spec"] {

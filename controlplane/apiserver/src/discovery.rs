@@ -92,7 +92,7 @@ pub fn group(name: &str) -> Option<Document> {
 /// The answer to `GET /api/v1` and `GET /apis/GROUP/VERSION`.
 #[must_use]
 pub fn resources(group: &str, version: &str) -> Option<Document> {
-    let infos: Vec<_> = served().filter(|info| info.group == group && info.version == version).collect();
+    let infos: Vec<_> = infos().filter(|info| info.group == group && info.version == version).collect();
     if infos.is_empty() {
         return None;
     }
@@ -134,22 +134,18 @@ fn versions(infos: impl Iterator<Item = &'static ResourceInfo>) -> Vec<(&'static
 
 /// Every kind: those of the registry, then those without a store.
 pub(crate) fn infos() -> impl Iterator<Item = &'static ResourceInfo> {
-    kinds::all().iter().map(|strategy| strategy.resource()).chain(unstored::INFOS).chain(&review::INFOS)
-}
-
-/// Also what has no document of OpenAPI.
-fn served() -> impl Iterator<Item = &'static ResourceInfo> {
-    infos().chain(&metrics_api::RESOURCES)
+    let stored = kinds::all().iter().map(|strategy| strategy.resource());
+    stored.chain(unstored::INFOS).chain(&review::INFOS).chain(&metrics_api::RESOURCES)
 }
 
 fn groups() -> Vec<&'static str> {
-    let mut groups: Vec<_> = versions(served()).into_iter().map(|(group, _)| group).collect();
+    let mut groups: Vec<_> = versions(infos()).into_iter().map(|(group, _)| group).collect();
     groups.dedup();
     groups
 }
 
 fn versions_of(group: &str) -> impl Iterator<Item = &'static str> {
-    versions(served()).into_iter().filter(move |(g, _)| *g == group).map(|(_, version)| version)
+    versions(infos()).into_iter().filter(move |(g, _)| *g == group).map(|(_, version)| version)
 }
 
 fn plain(value: &Value) -> Document {
@@ -214,7 +210,7 @@ fn aggregated(version: &str, select: impl Fn(&str) -> bool) -> Bytes {
 fn aggregated_group(group: &str) -> Value {
     let versions: Vec<_> = versions_of(group)
         .map(|version| {
-            let resources: Vec<_> = served()
+            let resources: Vec<_> = infos()
                 .filter(|info| info.group == group && info.version == version)
                 .map(aggregated_resource)
                 .collect();

@@ -4,6 +4,7 @@
 //!
 //! Source: `k8s.io/metrics/pkg/apis/metrics/v1beta1/types.go` at v1.37.
 
+pub(crate) mod openapi;
 mod summary;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -27,7 +28,7 @@ use crate::{
 };
 use summary::Summary;
 
-const GROUP: &str = "metrics.k8s.io";
+pub(crate) const GROUP: &str = "metrics.k8s.io";
 const VERSION: &str = "v1beta1";
 /// For one node's answer: it may take half a second to measure.
 const NODE_TIMEOUT: Duration = Duration::from_secs(5);

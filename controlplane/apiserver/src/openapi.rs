@@ -22,6 +22,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::discovery::{Document, group_versions, infos};
+use crate::metrics_api;
 use crate::registry::strategy::{ResourceInfo, Subresource};
 
 const REF_PREFIX: &str = "#/components/schemas/";
@@ -97,10 +98,22 @@ fn document(group: &str, version: &str) -> Option<String> {
 
 /// Everything that the operations of these kinds refer to.
 fn schemas(infos: &[&ResourceInfo]) -> Map<String, Value> {
-    schema::closure(&roots(infos))
-        .into_iter()
-        .map(|ty| (ty.name().to_owned(), schema::openapi_v3_schema(ty, REF_PREFIX)))
+    let types = schema::closure(&roots(infos));
+    let of_table = types.into_iter().map(|ty| (ty.name().to_owned(), schema::openapi_v3_schema(ty, REF_PREFIX)));
+    of_table
+        .chain(has_metrics(infos).then(|| metrics_api::openapi::schemas(REF_PREFIX)).into_iter().flatten())
         .collect()
+}
+
+/// What is no type of the schema table.
+fn has_metrics(infos: &[&ResourceInfo]) -> bool {
+    infos.iter().any(|info| info.group == metrics_api::GROUP)
+}
+
+/// What a kind is called among the schemas.
+fn schema_name(group: &str, version: &str, kind: &str) -> Option<String> {
+    let known = schema::table().by_gvk(&Gvk::new(group, version, kind)).map(|ty| ty.name().to_owned());
+    known.or_else(|| metrics_api::openapi::name_of(group, version, kind))
 }
 
 /// What the operations of these kinds refer to themselves.
@@ -110,6 +123,9 @@ fn roots(infos: &[&ResourceInfo]) -> Vec<Type> {
         .iter()
         .filter_map(|name| table.by_name(&format!("{META}{name}")))
         .collect();
+    if has_metrics(infos) {
+        roots.extend(metrics_api::openapi::FOREIGN.iter().filter_map(|name| table.by_name(name)));
+    }
     for info in infos {
         for suffix in ["", "List"] {
             roots.extend(table.by_gvk(&Gvk::new(info.group, info.version, format!("{}{suffix}", info.kind))));

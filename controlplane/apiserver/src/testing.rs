@@ -30,7 +30,20 @@ pub async fn server_over(backend: Arc<dyn Backend>) -> Arc<ApiServer> {
     let pki = Arc::new(Pki::ephemeral(&ServerNames::default()).expect("certificates in memory"));
     let advertise = SocketAddr::from(([198, 18, 0, 1], 6443));
     let config = ApiServerConfig::new(pki, SERVICE_CIDR.parse().expect("a range"), advertise);
-    ApiServer::new(config, backend).await.expect("a server in memory")
+    let server = ApiServer::new(config, backend).await.expect("a server in memory");
+    ensure_account(&server).await;
+    server
+}
+
+/// Makes the account that pods get unless they name another, as a controller does elsewhere.
+async fn ensure_account(server: &Arc<ApiServer>) {
+    let account = serde_json::from_value(serde_json::json!({"metadata": {"name": "default"}})).expect("an account");
+    let accounts: kube::Api<k8s_openapi::api::core::v1::ServiceAccount> =
+        kube::Api::namespaced(server.client(UserInfo::component("test")), "default");
+    match accounts.create(&kube::api::PostParams::default(), &account).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => {}
+        made => drop(made.expect("an account")),
+    }
 }
 
 /// An administrator's client of a fresh server.

@@ -1,12 +1,14 @@
 //! The ServiceAccount of a new pod: it has to exist, and gives the pod its token and its image pull secrets.
 //!
-//! The account `default` alone may be missing: its controller makes it soon after the namespace. Upstream lets such a
-//! pod wait for a second; here it is taken, and its token comes once the account does.
+//! A pod waits a moment for the account `default`: its controller makes it soon after the namespace.
 //!
 //! Source: `plugin/pkg/admission/serviceaccount/admission.go` at v1.37.
 
+use std::time::Duration;
+
 use coracle_api::{name as names, status::Status};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::new_pod::push;
 use crate::{
@@ -18,6 +20,9 @@ use crate::{
 };
 
 const DEFAULT: &str = "default";
+/// How long a pod waits for the account `default`. Upstream asks ten times, 100 to 200 ms apart.
+const PATIENCE: Duration = Duration::from_millis(1500);
+const POLL: Duration = Duration::from_millis(20);
 /// Where a pod finds its service account's token.
 const TOKEN_MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const TOKEN_VOLUME_PREFIX: &str = "kube-api-access-";
@@ -33,12 +38,18 @@ pub(super) fn name(spec: &Value) -> &str {
 /// The account, or why the pod cannot have it.
 pub(super) async fn look_up(server: &ApiServer, namespace: &str, name: &str) -> Result<Result<Value, String>, Status> {
     let Some(accounts) = server.registry.core("serviceaccounts") else { return Ok(Ok(Value::Null)) };
-    let found = server.store.current(accounts, &accounts.key(namespace, name)).await?;
-    Ok(match found {
-        Some(account) => Ok(account.object),
-        None if name == DEFAULT => Ok(Value::Null),
-        None => Err(format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found")),
-    })
+    let key = accounts.key(namespace, name);
+    let deadline = Instant::now() + if name == DEFAULT { PATIENCE } else { Duration::ZERO };
+    loop {
+        if let Some(account) = server.store.current(accounts, &key).await? {
+            return Ok(Ok(account.object));
+        }
+        if Instant::now() >= deadline {
+            let why = format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found");
+            return Ok(Err(why));
+        }
+        tokio::time::sleep(POLL).await;
+    }
 }
 
 /// Names the account, mounts its token unless one of the two declines, and lends its image pull secrets.

@@ -1,5 +1,5 @@
 //! Secrets of type `kubernetes.io/service-account-token`: they get a token of the account that they name when they are
-//! made.
+//! made, and get back what somebody takes out of them.
 //!
 //! The token is bound to the Secret and lasts as long as it does. An account that does not exist (yet) gives none:
 //! the controller deletes such a Secret.
@@ -29,36 +29,67 @@ pub(crate) async fn fill(
     namespace: &str,
     secret: &mut Value,
 ) -> Result<(), Status> {
-    if !resource.is_core("secrets") || secret["type"] != TYPE {
-        return Ok(());
-    }
-    let Some(account) = meta::annotation(secret, ACCOUNT).map(str::to_owned) else { return Ok(()) };
+    let Some(account) = account_of(resource, secret).map(str::to_owned) else { return Ok(()) };
     let Some(accounts) = server.registry.core("serviceaccounts") else { return Ok(()) };
     let Some(found) = server.store.fresh(&accounts.key(namespace, &account)).await? else { return Ok(()) };
-    let account_uid = meta::uid(&found.object).to_owned();
+    complete(server, namespace, secret, &account, meta::uid(&found.object))
+}
+
+/// Fills in what a change took out of a Secret.
+pub(crate) fn refill(server: &ApiServer, resource: &Resource, secret: &mut Value) -> Result<(), Status> {
+    let Some(account) = account_of(resource, secret).map(str::to_owned) else { return Ok(()) };
+    let Some(accounts) = server.registry.core("serviceaccounts") else { return Ok(()) };
+    let namespace = meta::namespace(secret).to_owned();
+    let Some(found) = accounts.cache.get(&accounts.key(&namespace, &account)) else { return Ok(()) };
+    complete(server, &namespace, secret, &account, found.uid())
+}
+
+/// The account that a Secret wants a token of.
+fn account_of<'a>(resource: &Resource, secret: &'a Value) -> Option<&'a str> {
+    meta::annotation(secret, ACCOUNT).filter(|_| resource.is_core("secrets") && secret["type"] == TYPE)
+}
+
+/// Adds what is missing, and the present certificate of the cluster.
+fn complete(
+    server: &ApiServer,
+    namespace: &str,
+    secret: &mut Value,
+    account: &str,
+    account_uid: &str,
+) -> Result<(), Status> {
     if meta::annotation(secret, ACCOUNT_UID).is_some_and(|uid| uid != account_uid) {
         return Ok(());
     }
+    metadata_mut(secret);
+    meta::set_annotation(secret, ACCOUNT_UID, account_uid);
+    let is_missing = |secret: &Value, key: &str| meta::get_str(secret, &["data", key]).is_empty();
+    if is_missing(secret, "token") {
+        let token = token(server, namespace, secret, account, account_uid)?;
+        meta::set(secret, &["data", "token"], BASE64_STANDARD.encode(token));
+    }
+    if is_missing(secret, "namespace") {
+        meta::set(secret, &["data", "namespace"], BASE64_STANDARD.encode(namespace));
+    }
+    meta::set(secret, &["data", "ca.crt"], BASE64_STANDARD.encode(&server.config.pki.ca.cert_pem));
+    Ok(())
+}
+
+fn token(
+    server: &ApiServer,
+    namespace: &str,
+    secret: &Value,
+    account: &str,
+    account_uid: &str,
+) -> Result<String, Status> {
     let now_secs = jiff::Timestamp::now().as_second();
     let subject = TokenSubject {
         namespace: namespace.to_owned(),
-        account,
-        account_uid: account_uid.clone(),
+        account: account.to_owned(),
+        account_uid: account_uid.to_owned(),
         bound: Some(("secret".to_owned(), meta::name(secret).to_owned(), meta::uid(secret).to_owned())),
         node: None,
         audiences: vec![ISSUER.to_owned()],
         expires_secs: now_secs + LIFETIME_SECS,
     };
-    let token = server.signer.sign(&claims(&subject, now_secs));
-    let token = token.ok_or_else(|| Status::internal("failed to generate token"))?;
-    metadata_mut(secret);
-    meta::set_annotation(secret, ACCOUNT_UID, &account_uid);
-    let values =
-        [("token", token.as_str()), ("ca.crt", server.config.pki.ca.cert_pem.as_str()), ("namespace", namespace)];
-    for (key, value) in values {
-        if secret["data"][key].is_null() {
-            meta::set(secret, &["data", key], BASE64_STANDARD.encode(value));
-        }
-    }
-    Ok(())
+    server.signer.sign(&claims(&subject, now_secs)).ok_or_else(|| Status::internal("failed to generate token"))
 }

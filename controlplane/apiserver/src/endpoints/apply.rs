@@ -8,7 +8,7 @@ use coracle_api::{
     resource::Gvk,
     status::{FieldErrors, Reason, Status},
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{Call, create, update::check_name};
 use crate::{
@@ -20,6 +20,7 @@ use crate::{
             WriteOptions,
             update::{Change, Part},
         },
+        strategy::ALL_METADATA,
     },
     reply::Reply,
 };
@@ -31,25 +32,55 @@ const TRIES: usize = 5;
 pub(crate) async fn apply(call: &Call<'_>, part: Part) -> Result<Reply, Status> {
     call.shape()?;
     let options = call.write_options()?;
-    check_options(call)?;
-    let force = call.query.flag("force").unwrap_or(false);
-    let Decoded { object: mut config, warnings } = configuration(call)?;
-    reset(call, part, &mut config);
+    let config = Configuration::of(call, &call.resource.gvk, part)?;
     let owners = Owners::of_apply(call);
     let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
     let target = Change { tries: Some(TRIES), ..admission::change(call, part, options, &admit, &owners) };
     for _ in 0..TRIES {
-        let change = |live: &Value| merge(call, &owners, live, &config, force);
+        let change = |live: &Value| config.merged(call, &owners, live);
         match call.server.update(call.resource, &target, change).await {
             Err(status) if status.code == 404 && part == Part::Main => {}
-            other => return call.written(other?, warnings),
+            other => return call.written(other?, config.warnings),
         }
-        match make(call, &owners, &config, options).await {
+        match make(call, &owners, &config.object, options).await {
             Err(status) if status.reason == Reason::AlreadyExists => {}
-            other => return call.written(other?, warnings),
+            other => return call.written(other?, config.warnings),
         }
     }
     Err(Status::modified(&call.resource.group_resource, &call.info.name))
+}
+
+/// What a client applies.
+pub(crate) struct Configuration {
+    /// Without what the request does not write.
+    pub(crate) object: Value,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) force: bool,
+}
+
+impl Configuration {
+    /// The body, which is of kind `gvk` and is written to `part`.
+    pub(crate) fn of(call: &Call<'_>, gvk: &Gvk, part: Part) -> Result<Self, Status> {
+        check_options(call)?;
+        let Decoded { mut object, warnings } = decoded(call, gvk)?;
+        reset(call, part, &mut object);
+        Ok(Self { object, warnings, force: call.query.flag("force").unwrap_or(false) })
+    }
+
+    /// `live` with the configuration in it.
+    pub(crate) fn merged(&self, call: &Call<'_>, owners: &Owners, live: &Value) -> Result<Value, Status> {
+        let mut merged = owners.apply(call.resource, Some(live), &self.object, self.force)?;
+        take_version(&mut merged, &self.object);
+        Ok(merged)
+    }
+}
+
+/// Makes the precondition of `object` that of `wanted`, which may have no opinion on the version.
+pub(crate) fn take_version(object: &mut Value, wanted: &Value) {
+    match meta::resource_version(wanted) {
+        "" => drop(meta::remove(object, &["metadata", "resourceVersion"])),
+        version => meta::set_text(object, "resourceVersion", version),
+    }
 }
 
 /// Who applies has to say so.
@@ -63,8 +94,7 @@ fn check_options(call: &Call<'_>) -> Result<(), Status> {
 }
 
 /// The body as an object. Unlike elsewhere, what the schema does not know is an error: nobody could own it.
-fn configuration(call: &Call<'_>) -> Result<Decoded, Status> {
-    let gvk = &call.resource.gvk;
+fn decoded(call: &Call<'_>, gvk: &Gvk) -> Result<Decoded, Status> {
     let decoded = decode::decode(&call.body, ContentType::Yaml, gvk, FieldValidation::Warn)?;
     check_name(call, &decoded.object)?;
     let unknown =
@@ -89,20 +119,32 @@ fn reset(call: &Call<'_>, part: Part, config: &mut Value) {
     let Some(map) = config.as_object_mut() else { return };
     match part {
         Part::Main if owners::has_status(call.resource) => drop(map.remove("status")),
-        Part::Status => map.retain(|field, _| matches!(field.as_str(), "apiVersion" | "kind" | "metadata" | "status")),
-        _ => {}
+        Part::Status => keep(map, "status", call.resource.strategy.status_keeps()),
+        Part::EphemeralContainers | Part::Resize => {
+            keep(map, "spec", ALL_METADATA);
+            map.get_mut("spec").and_then(Value::as_object_mut).into_iter().for_each(|spec| reset_pod(spec, part));
+        }
+        Part::Main | Part::Internal => {}
     }
 }
 
-/// `live` with the configuration in it.
-fn merge(call: &Call<'_>, owners: &Owners, live: &Value, config: &Value, force: bool) -> Result<Value, Status> {
-    let mut merged = owners.apply(call.resource, Some(live), config, force)?;
-    // A configuration without a version has no opinion on it.
-    match meta::resource_version(config) {
-        "" => drop(meta::remove(&mut merged, &["metadata", "resourceVersion"])),
-        version => meta::set_text(&mut merged, "resourceVersion", version),
+/// Keeps what names the object, the rest of its metadata but for some fields, and one more member.
+fn keep(config: &mut Map<String, Value>, member: &str, kept_metadata: &[&str]) {
+    config.retain(|field, _| matches!(field.as_str(), "apiVersion" | "kind" | "metadata") || field == member);
+    if let Some(metadata) = config.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.retain(|field, _| !kept_metadata.contains(&field.as_str()));
     }
-    Ok(merged)
+}
+
+fn reset_pod(spec: &mut Map<String, Value>, part: Part) {
+    if part == Part::EphemeralContainers {
+        return spec.retain(|list, _| list == "ephemeralContainers");
+    }
+    spec.retain(|list, _| matches!(list.as_str(), "containers" | "initContainers"));
+    let containers = spec.values_mut().filter_map(Value::as_array_mut).flatten().filter_map(Value::as_object_mut);
+    for container in containers {
+        container.retain(|field, _| matches!(field.as_str(), "name" | "resources" | "resizePolicy"));
+    }
 }
 
 /// Makes the object, if the user may.

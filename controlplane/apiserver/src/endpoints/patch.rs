@@ -39,15 +39,22 @@ const FORMATS: &[&str] = &[
 ];
 
 impl Format {
+    /// What the request says of its body; `force` goes with apply alone.
     pub(crate) fn of(call: &Call<'_>) -> Result<Self, Status> {
         let named = call.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        match named.split(';').next().unwrap_or_default().trim() {
-            "application/json-patch+json" => Ok(Self::Json),
-            "application/merge-patch+json" => Ok(Self::Merge),
-            "application/strategic-merge-patch+json" => Ok(Self::Strategic),
-            "application/apply-patch+yaml" => Ok(Self::Apply),
-            _ => Err(Status::unsupported_media_type(FORMATS)),
+        let format = match named.split(';').next().unwrap_or_default().trim() {
+            "application/json-patch+json" => Self::Json,
+            "application/merge-patch+json" => Self::Merge,
+            "application/strategic-merge-patch+json" => Self::Strategic,
+            "application/apply-patch+yaml" => Self::Apply,
+            _ => return Err(Status::unsupported_media_type(FORMATS)),
+        };
+        if format != Self::Apply && call.query.flag("force").is_some() {
+            let mut errors = FieldErrors::default();
+            errors.forbidden("force", "may not be specified for non-apply patch");
+            return Err(Status::invalid(&Gvk::new("meta.k8s.io", "v1", "PatchOptions"), "", errors));
         }
+        Ok(format)
     }
 }
 
@@ -58,11 +65,6 @@ pub(crate) async fn patch(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
     let format = Format::of(call)?;
     if format == Format::Apply {
         return Box::pin(super::apply::apply(call, part)).await;
-    }
-    if call.query.flag("force").is_some() {
-        let mut errors = FieldErrors::default();
-        errors.forbidden("force", "may not be specified for non-apply patch");
-        return Err(Status::invalid(&Gvk::new("meta.k8s.io", "v1", "PatchOptions"), "", errors));
     }
     let mut warnings = Vec::new();
     let (owners, admit) = (Owners::of(call), |new: &mut Value, old: &Value| admission::check_update(call, new, old));

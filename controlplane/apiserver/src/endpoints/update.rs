@@ -19,8 +19,13 @@ pub(crate) async fn update(call: &Call<'_>, part: Part) -> Result<Reply, Status>
     check_name(call, &decoded.object)?;
     let (owners, admit) = (Owners::of(call), |new: &mut Value, old: &Value| admission::check_update(call, new, old));
     let target = admission::change(call, part, options, &admit, &owners);
-    let object = decoded.object;
-    let written = call.server.update(call.resource, &target, |_| Ok(object.clone())).await?;
+    // Few races are lost: what was sent is read again after one, not copied for every request.
+    let mut sent = Some(decoded.object);
+    let replace = |_: &Value| match sent.take() {
+        Some(object) => Ok(object),
+        None => call.decode(&call.resource.gvk).map(|decoded| decoded.object),
+    };
+    let written = call.server.update(call.resource, &target, replace).await?;
     call.written(written, decoded.warnings)
 }
 

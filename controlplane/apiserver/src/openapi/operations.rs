@@ -1,10 +1,8 @@
 //! One operation: its parameters, bodies and Kubernetes' extensions.
 
-use coracle_api::resource::Gvk;
-use coracle_api::schema;
 use serde_json::{Map, Value, json};
 
-use super::{META, REF_PREFIX};
+use super::{META, REF_PREFIX, schema_name};
 use crate::registry::strategy::{ResourceInfo, Scope, Subresource};
 
 /// Media types of patches, in upstream's order.
@@ -252,8 +250,8 @@ fn capitalized(word: &str) -> String {
 }
 
 fn schema_of(group: &str, version: &str, kind: &str) -> Value {
-    match schema::table().by_gvk(&Gvk::new(group, version, kind)) {
-        Some(ty) => reference(ty.name()),
+    match schema_name(group, version, kind) {
+        Some(name) => reference(&name),
         None => json!({"type": "object"}),
     }
 }

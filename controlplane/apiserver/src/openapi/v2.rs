@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::{gnostic, paths, roots};
 use crate::discovery::infos;
+use crate::metrics_api;
 
 const REF_PREFIX: &str = "#/definitions/";
 /// Schemas say in v2 what they say in v3 in other words.
@@ -104,17 +105,20 @@ fn paths() -> impl Iterator<Item = (String, Value)> {
 fn definitions() -> impl Iterator<Item = (String, Value)> {
     // Handles of two bytes each.
     static TYPES: LazyLock<Vec<Type>> = LazyLock::new(|| schema::closure(&roots(&infos().collect::<Vec<_>>())));
-    TYPES.iter().map(|ty| (ty.name().to_owned(), definition(*ty)))
+    let of_table = TYPES.iter().map(|ty| (ty.name().to_owned(), schema::openapi_v3_schema(*ty, REF_PREFIX)));
+    of_table.chain(metrics_api::openapi::schemas(REF_PREFIX)).map(|(name, schema)| {
+        let definition = definition(&name, schema);
+        (name, definition)
+    })
 }
 
-fn definition(ty: Type) -> Value {
-    let mut schema = schema::openapi_v3_schema(ty, REF_PREFIX);
+fn definition(name: &str, mut schema: Value) -> Value {
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         properties.values_mut().for_each(property);
     }
     let Some(members) = schema.as_object_mut() else { return schema };
     members.remove("oneOf");
-    match ty.name() {
+    match name {
         QUANTITY => drop(members.insert("type".to_owned(), "string".into())),
         INT_OR_STRING => drop(members.insert("type".to_owned(), "string".into())),
         name if OBJECTS.contains(&name) => drop(members.insert("type".to_owned(), "object".into())),

@@ -69,6 +69,11 @@ impl ResourceInfo {
 /// The verbs of an ordinary resource.
 pub const VERBS_ALL: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
+/// What clients write in `metadata` besides the object's identity.
+///
+/// Source: `k8s.io/apimachinery/pkg/apis/meta/v1/helpers.go`, `ResetObjectMetaForStatus` at v1.37.
+pub const ALL_METADATA: &[&str] = &["annotations", "finalizers", "labels", "ownerReferences"];
+
 /// A subresource of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subresource {
@@ -179,8 +184,14 @@ pub trait Strategy: Send + Sync + 'static {
         lifecycle::update(self, new, old);
     }
 
-    /// Restores what an update of `/status` may not change. By default everything except `status`
-    /// and `metadata.managedFields` comes from `old`; done by the registry before this hook.
+    /// Fields of `metadata` that an update of `/status` leaves alone; it may change the others. [`ALL_METADATA`] for
+    /// the kinds that upstream made late.
+    fn status_keeps(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Restores what an update of `/status` may not change. Everything but `metadata` and `status` comes from `old`,
+    /// and so does what [`Strategy::status_keeps`] names; done by the registry before this hook.
     fn prepare_for_status_update(&self, _new: &mut Value, _old: &Value) {}
 
     /// Checks a new object. Metadata common to all kinds is checked by the registry.

@@ -7,31 +7,30 @@ use super::sent::Sent;
 use crate::{
     admission,
     endpoints::{Call, update::check_name},
-    registry::{
-        owners::Owners,
-        store::update::{Change, Part},
-    },
+    registry::store::update::{Change, Part},
     reply::Reply,
 };
 
-/// Replaces or patches `status.conditions`.
+/// Replaces, patches or applies `status.conditions`, and with them what a write of the status may change in metadata.
 pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
     let options = call.write_options()?;
     let gvk = &call.resource.gvk;
-    let sent = Sent::of(call, gvk)?;
+    let sent = Sent::of(call, gvk, Part::Status)?;
     let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
-    let owners = Owners::of(call);
+    let owners = sent.owners(call);
     let target = Change { namespace: "", ..admission::change(call, Part::Status, options, &admit, &owners) };
+    let mut warnings = Vec::new();
     let change = |old: &Value| {
-        let wanted = sent.wanted(call, gvk, old)?;
-        check_name(call, &wanted)?;
-        let mut new = old.clone();
-        meta::set(&mut new, &["status", "conditions"], dated(&wanted));
-        sent.take_version(&mut new, &wanted, old);
-        Ok(new)
+        let mut wanted = sent.wanted(call, gvk, &owners, old)?;
+        check_name(call, &wanted.object)?;
+        let conditions = dated(&wanted.object);
+        wanted.object["status"] = old["status"].clone();
+        meta::set(&mut wanted.object, &["status", "conditions"], conditions);
+        warnings = wanted.warnings;
+        Ok(wanted.object)
     };
     let written = call.server.update(call.resource, &target, change).await?;
-    call.written(written, Vec::new())
+    call.written(written, warnings)
 }
 
 /// The conditions, with the times that the client left out.

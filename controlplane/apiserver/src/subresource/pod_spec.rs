@@ -7,6 +7,7 @@
 //! `pkg/apis/core/validation/validation.go` at v1.37.
 
 use coracle_api::{
+    decode::Decoded,
     meta,
     quantity::Quantity,
     status::{FieldErrors, Status},
@@ -16,8 +17,8 @@ use serde_json::{Value, json};
 use super::sent::Sent;
 use crate::{
     admission,
-    endpoints::{Call, update::check_name},
-    registry::{cells::items, core::pod::qos, owners::Owners, store::update::Part},
+    endpoints::{Call, apply::take_version, update::check_name},
+    registry::{cells::items, core::pod::qos, owners, store::update::Part},
     reply::Reply,
 };
 
@@ -29,12 +30,13 @@ pub(super) async fn write(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
     call.shape()?;
     let options = call.write_options()?;
     let gvk = &call.resource.gvk;
-    let sent = Sent::of(call, gvk)?;
-    let owners = Owners::of(call);
+    let sent = Sent::of(call, gvk, part)?;
+    let owners = sent.owners(call);
     let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
     let target = admission::change(call, part, options, &admit, &owners);
+    let mut warnings = Vec::new();
     let change = |old: &Value| {
-        let wanted = sent.wanted(call, gvk, old)?;
+        let Decoded { object: mut wanted, warnings: found } = sent.wanted(call, gvk, &owners, old)?;
         check_name(call, &wanted)?;
         let mut new = match part {
             Part::Resize => resized(&wanted, old),
@@ -44,11 +46,13 @@ pub(super) async fn write(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
         if !errors.is_empty() {
             return Err(Status::invalid(gvk, &call.info.name, errors));
         }
-        sent.take_version(&mut new, &wanted, old);
+        take_version(&mut new, &wanted);
+        owners::set(&mut new, owners::take(&mut wanted));
+        warnings = found;
         Ok(new)
     };
     let written = call.server.update(call.resource, &target, change).await?;
-    call.written(written, Vec::new())
+    call.written(written, warnings)
 }
 
 fn is_static(pod: &Value) -> bool {

@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use coracle_api::{
-    decode::{self, ContentType, FieldValidation},
     meta,
     resource::Gvk,
     selector::{LabelSelector, ParseSelectorError},
@@ -16,7 +15,11 @@ use serde_json::{Value, json};
 use super::{parse, sent::Sent};
 use crate::{
     admission,
-    endpoints::{Call, get, patch::Format},
+    endpoints::{
+        Call,
+        apply::{Configuration, take_version},
+        get,
+    },
     registry::{
         cells::{self, AGE, NAME, integer},
         owners::Owners,
@@ -66,47 +69,45 @@ impl Strategy for ScaleColumns {
     }
 }
 
-/// Replaces or patches the Scale of the object.
+/// Replaces, patches or applies the Scale of the object.
 pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
     let options = call.write_options()?;
     let gvk = gvk();
-    let sent = Sent::of(call, &gvk)?;
-    let is_apply = matches!(sent, Sent::Patch(Format::Apply));
+    let sent = Sent::of(call, &gvk, Part::Main)?;
     let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
-    let owners = if is_apply { Owners::of_apply(call) } else { Owners::of(call) };
+    let owners = sent.owners(call);
     let target = admission::change(call, Part::Main, options, &admit, &owners);
+    let mut warnings = Vec::new();
     let change = |old: &Value| {
-        if is_apply {
-            return applied(call, &owners, old);
+        if let Sent::Configuration(scale) = &sent {
+            warnings.clone_from(&scale.warnings);
+            return applied(call, &owners, old, scale);
         }
-        let present = scale_of(old);
-        let wanted = sent.wanted(call, &gvk, &present)?;
-        check(call, &wanted)?;
+        let wanted = sent.wanted(call, &gvk, &owners, &scale_of(old))?;
+        check(call, &wanted.object)?;
         let mut new = old.clone();
-        meta::set(&mut new, &["spec", "replicas"], meta::get_i64(&wanted, &["spec", "replicas"]).unwrap_or(0));
-        sent.take_version(&mut new, &wanted, &present);
+        meta::set(&mut new, &["spec", "replicas"], meta::get_i64(&wanted.object, &["spec", "replicas"]).unwrap_or(0));
+        take_version(&mut new, &wanted.object);
+        warnings = wanted.warnings;
         Ok(new)
     };
     let written = call.server.update(call.resource, &target, change).await?;
-    Ok(Reply::value(&scale_of(&parse(&written.json)?)).with_warnings(written.warnings))
+    warnings.extend(written.warnings);
+    Ok(Reply::value(&scale_of(&parse(&written.json)?)).with_warnings(warnings))
 }
 
 /// The object with an applied Scale. The owner of the replicas owns them in the object.
-fn applied(call: &Call<'_>, owners: &Owners, old: &Value) -> Result<Value, Status> {
-    let scale = decode::decode(&call.body, ContentType::Yaml, &gvk(), FieldValidation::Ignore)?.object;
-    check(call, &scale)?;
+fn applied(call: &Call<'_>, owners: &Owners, old: &Value, scale: &Configuration) -> Result<Value, Status> {
+    check(call, &scale.object)?;
     let mut config = json!({
         "apiVersion": call.resource.gvk.api_version(), "kind": call.resource.gvk.kind,
         "metadata": {"name": call.info.name, "namespace": call.info.namespace},
     });
-    if let Some(replicas) = meta::get_i64(&scale, &["spec", "replicas"]) {
+    if let Some(replicas) = meta::get_i64(&scale.object, &["spec", "replicas"]) {
         meta::set(&mut config, &["spec", "replicas"], replicas);
     }
-    let mut new = owners.apply(call.resource, Some(old), &config, call.query.flag("force").unwrap_or(false))?;
-    match meta::resource_version(&scale) {
-        "" => drop(meta::remove(&mut new, &["metadata", "resourceVersion"])),
-        version => meta::set_text(&mut new, "resourceVersion", version),
-    }
+    let mut new = owners.apply(call.resource, Some(old), &config, scale.force)?;
+    take_version(&mut new, &scale.object);
     Ok(new)
 }
 

@@ -1,49 +1,70 @@
-//! What a PUT or a PATCH of a subresource sends: the object itself, or a patch of the one that the subresource shows.
+//! What a PUT or a PATCH of a subresource sends: the object itself, a patch of the one that the subresource shows, or a
+//! configuration to apply.
 //!
 //! What of it the subresource takes over is its own affair.
 
-use coracle_api::{meta, resource::Gvk, status::Status};
+use coracle_api::{decode::Decoded, meta, resource::Gvk, status::Status};
 use serde_json::Value;
 
 use crate::{
     endpoints::{
         Call,
+        apply::Configuration,
         patch::{self, Format},
     },
+    registry::{owners::Owners, store::update::Part},
     request_info::Verb,
 };
 
 pub(super) enum Sent {
-    Object(Value),
+    Object(Decoded),
     /// In this format; the body is read when the present object is known.
     Patch(Format),
+    Configuration(Configuration),
 }
 
 impl Sent {
-    /// `gvk` is what the subresource shows.
-    pub(super) fn of(call: &Call<'_>, gvk: &Gvk) -> Result<Self, Status> {
-        match call.info.verb {
-            Verb::Patch => Format::of(call).map(Self::Patch),
-            _ => Ok(Self::Object(call.decode(gvk)?.object)),
+    /// `gvk` is what the subresource shows, `part` what it writes.
+    pub(super) fn of(call: &Call<'_>, gvk: &Gvk, part: Part) -> Result<Self, Status> {
+        if call.info.verb != Verb::Patch {
+            return call.decode(gvk).map(Self::Object);
+        }
+        match Format::of(call)? {
+            Format::Apply => Configuration::of(call, gvk, part).map(Self::Configuration),
+            format => Ok(Self::Patch(format)),
         }
     }
 
-    /// The object that the client wants where `present` is now.
-    pub(super) fn wanted(&self, call: &Call<'_>, gvk: &Gvk, present: &Value) -> Result<Value, Status> {
+    /// Who comes to own what is written.
+    pub(super) fn owners(&self, call: &Call<'_>) -> Owners {
         match self {
-            Self::Object(object) => Ok(object.clone()),
-            Self::Patch(format) => Ok(call.recheck(&patch::apply(call, gvk, *format, present)?, gvk)?.object),
+            Self::Configuration(_) => Owners::of_apply(call),
+            _ => Owners::of(call),
         }
     }
 
-    /// Gives `new` the precondition that `wanted` carries. A patch that leaves `resourceVersion` alone has none.
-    pub(super) fn take_version(&self, new: &mut Value, wanted: &Value, present: &Value) {
-        let version = meta::resource_version(wanted);
-        let is_untouched = matches!(self, Self::Patch(_)) && version == meta::resource_version(present);
-        if version.is_empty() || is_untouched {
-            meta::remove(new, &["metadata", "resourceVersion"]);
-        } else {
-            meta::set_text(new, "resourceVersion", version);
+    /// The object that the client wants where `present` is now. Its version is a precondition: a patch that leaves it
+    /// alone has none.
+    pub(super) fn wanted(
+        &self,
+        call: &Call<'_>,
+        gvk: &Gvk,
+        owners: &Owners,
+        present: &Value,
+    ) -> Result<Decoded, Status> {
+        match self {
+            Self::Object(decoded) => Ok(decoded.clone()),
+            Self::Patch(format) => {
+                let mut wanted = call.recheck(&patch::apply(call, gvk, *format, present)?, gvk)?;
+                if meta::resource_version(&wanted.object) == meta::resource_version(present) {
+                    meta::remove(&mut wanted.object, &["metadata", "resourceVersion"]);
+                }
+                Ok(wanted)
+            }
+            Self::Configuration(config) => {
+                let object = config.merged(call, owners, present)?;
+                Ok(Decoded { object, warnings: config.warnings.clone() })
+            }
         }
     }
 }

@@ -57,6 +57,18 @@ async fn there_is_one_default_class() {
 }
 
 #[tokio::test]
+async fn a_pod_waits_for_the_account_default_and_not_for_ever() {
+    let raw = admin().await;
+    assert_eq!(raw.delete(&format!("{ACCOUNTS}/default"), json!({})).await.0, 200);
+    let (code, refused) = admitted(&raw, "p", json!({})).await;
+    let why = "error looking up service account default/default: serviceaccount \"default\" not found";
+    assert_eq!((code, &refused["message"]), (403, &json!(format!("pods \"p\" is forbidden: {why}"))));
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    let ((code, made), (made_account, _)) = tokio::join!(admitted(&raw, "p", json!({})), raw.post(ACCOUNTS, account));
+    assert_eq!((code, made_account), (201, 201), "{made}");
+}
+
+#[tokio::test]
 async fn accounts_exist_and_say_what_their_pods_get() {
     let raw = admin().await;
     let (code, refused) = admitted(&raw, "p", json!({"serviceAccountName": "robot"})).await;

@@ -134,6 +134,13 @@ async fn a_token_secret_gets_a_token_that_lasts_as_long_as_it_does() {
     assert!(made["metadata"]["annotations"]["kubernetes.io/service-account.uid"].is_string(), "{made}");
     let token = decode("token");
     assert_eq!(who(&server, &token).await.unwrap().name, "system:serviceaccount:default:robot");
+    let without = json!({"data": {"token": null, "namespace": null, "ca.crt": "b2xk"}});
+    let (code, again) = admin.merge(&format!("{secrets}/t"), without).await;
+    assert_eq!((code, again["data"]["token"].is_string()), (200, true), "what is taken out comes back: {again}");
+    assert_eq!(
+        (&again["data"]["namespace"], &again["data"]["ca.crt"]),
+        (&made["data"]["namespace"], &made["data"]["ca.crt"])
+    );
     assert_eq!(admin.delete(&format!("{secrets}/t"), json!({})).await.0, 200);
     assert!(who(&server, &token).await.is_none(), "its Secret is gone");
     let (code, made) = admin.post(secrets, secret("u", "nobody")).await;

@@ -45,6 +45,10 @@ impl Strategy for Deployment {
         &INFO
     }
 
+    fn status_keeps(&self) -> &'static [&'static str] {
+        &["labels"]
+    }
+
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
         let spec = &mut object["spec"];

@@ -51,6 +51,10 @@ impl Strategy for Pod {
         &INFO
     }
 
+    fn status_keeps(&self) -> &'static [&'static str] {
+        &["ownerReferences"]
+    }
+
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
         fill::within(object, "spec", podspec::defaults::pod);

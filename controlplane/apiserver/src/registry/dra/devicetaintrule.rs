@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::devices;
 use crate::registry::cells::string;
-use crate::registry::strategy::{ResourceInfo, Scope, Strategy, Subresource};
+use crate::registry::strategy::{ALL_METADATA, ResourceInfo, Scope, Strategy, Subresource};
 use crate::registry::{check, fill, lifecycle::Lifecycle};
 
 /// The strategy of DeviceTaintRules.
@@ -25,6 +25,10 @@ static INFO: ResourceInfo = ResourceInfo {
 impl Strategy for DeviceTaintRule {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
+    }
+
+    fn status_keeps(&self) -> &'static [&'static str] {
+        ALL_METADATA
     }
 
     fn default(&self, object: &mut Value) {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::devices;
 use crate::registry::cells::{self, AGE, NAME, items, text};
-use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
+use crate::registry::strategy::{ALL_METADATA, Column, ResourceInfo, Strategy, Subresource};
 use crate::registry::{check, fill, lifecycle::Lifecycle};
 
 /// The strategy of ResourceClaims.
@@ -27,6 +27,10 @@ static COLUMNS: &[Column] =
 impl Strategy for ResourceClaim {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
+    }
+
+    fn status_keeps(&self) -> &'static [&'static str] {
+        ALL_METADATA
     }
 
     fn default(&self, object: &mut Value) {

@@ -6,7 +6,7 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::registry::cells::{self, AGE, NAME, NONE, items, number, string, text};
-use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
+use crate::registry::strategy::{ALL_METADATA, Column, ResourceInfo, Strategy, Subresource};
 use crate::registry::{check, fill, lifecycle::Lifecycle};
 
 /// The strategy of FlowSchemas.
@@ -40,6 +40,10 @@ const MAX_PRECEDENCE: i64 = 10000;
 impl Strategy for FlowSchema {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
+    }
+
+    fn status_keeps(&self) -> &'static [&'static str] {
+        ALL_METADATA
     }
 
     fn default(&self, object: &mut Value) {

@@ -7,7 +7,7 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::registry::cells::{self, AGE, NAME, NONE, number, string, text};
-use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
+use crate::registry::strategy::{ALL_METADATA, Column, ResourceInfo, Strategy, Subresource};
 use crate::registry::{check, fill, lifecycle::Lifecycle};
 
 /// The strategy of PriorityLevelConfigurations.
@@ -43,6 +43,10 @@ static COLUMNS: &[Column] = &[
 impl Strategy for PriorityLevelConfiguration {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
+    }
+
+    fn status_keeps(&self) -> &'static [&'static str] {
+        ALL_METADATA
     }
 
     fn default(&self, object: &mut Value) {

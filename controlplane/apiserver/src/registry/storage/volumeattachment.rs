@@ -6,7 +6,7 @@ use coracle_api::status::FieldErrors;
 use serde_json::{Value, json};
 
 use crate::registry::cells::{self, AGE, NAME, string, text};
-use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy, Subresource};
+use crate::registry::strategy::{ALL_METADATA, Column, ResourceInfo, Scope, Strategy, Subresource};
 use crate::registry::{check, fill, lifecycle::Lifecycle};
 
 /// The strategy of VolumeAttachments.
@@ -42,6 +42,10 @@ static COLUMNS: &[Column] = &[
 impl Strategy for VolumeAttachment {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
+    }
+
+    fn status_keeps(&self) -> &'static [&'static str] {
+        ALL_METADATA
     }
 
     fn default(&self, object: &mut Value) {

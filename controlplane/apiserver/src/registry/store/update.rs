@@ -224,10 +224,12 @@ fn prepare(resource: &Resource, target: &Change<'_>, new: &mut Value, old: &Valu
             errors
         }
         Part::Status => {
-            *new = status_of(new, old);
+            keep_all_but_status(new, old, strategy.status_keeps());
             strategy.default(new);
             strategy.prepare_for_status_update(new, old);
-            strategy.validate_status_update(new, old)
+            let mut errors = object_meta::validate_update(new, old);
+            errors.extend(strategy.validate_status_update(new, old));
+            errors
         }
         Part::Resize | Part::EphemeralContainers => {
             object_meta::carry_over(new, old);
@@ -245,14 +247,20 @@ fn prepare(resource: &Resource, target: &Change<'_>, new: &mut Value, old: &Valu
     Err(Status::invalid(&resource.gvk, target.name, errors))
 }
 
-/// The old object with the new one's status, and its preconditions.
-fn status_of(new: &mut Value, old: &Value) -> Value {
-    let mut merged = old.clone();
-    if let Some(map) = merged.as_object_mut() {
-        match new.get_mut("status") {
-            Some(status) => map.insert("status".to_owned(), status.take()),
-            None => map.remove("status"),
+/// Makes `new` the old object with the status of `new`, and with its metadata apart from the fields that stay.
+fn keep_all_but_status(new: &mut Value, old: &Value, kept_metadata: &[&str]) {
+    let (Some(map), Some(before)) = (new.as_object_mut(), old.as_object()) else { return };
+    let is_written = |field: &str| matches!(field, "metadata" | "status");
+    map.retain(|field, _| is_written(field));
+    map.extend(
+        before.iter().filter(|(field, _)| !is_written(field)).map(|(field, value)| (field.clone(), value.clone())),
+    );
+    object_meta::carry_over(new, old);
+    let metadata = object_meta::metadata_mut(new);
+    for field in kept_metadata {
+        match old["metadata"].get(field) {
+            Some(value) => metadata.insert((*field).to_owned(), value.clone()),
+            None => metadata.remove(*field),
         };
     }
-    merged
 }

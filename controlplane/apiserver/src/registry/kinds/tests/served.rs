@@ -12,10 +12,19 @@ struct Api(kube::Client);
 impl Api {
     async fn send(&self, method: &str, path: &str, accept: &str, body: Option<&Value>) -> Result<Value, String> {
         let request = http::Request::builder().method(method).uri(path).header("accept", accept);
-        let request = request.header("content-type", "application/json");
+        self.request(request.header("content-type", "application/json"), body).await
+    }
+
+    async fn patch(&self, path: &str, format: &str, body: &Value) -> Value {
+        let request = http::Request::builder().method("PATCH").uri(path).header("content-type", format);
+        self.request(request, Some(body)).await.unwrap()
+    }
+
+    async fn request(&self, request: http::request::Builder, body: Option<&Value>) -> Result<Value, String> {
+        let of = format!("{:?} {:?}", request.method_ref(), request.uri_ref());
         let body = body.map(|body| serde_json::to_vec(body).unwrap()).unwrap_or_default();
         let answer = self.0.request::<Value>(request.body(body).unwrap()).await;
-        answer.map_err(|error| format!("{method} {path}: {error}"))
+        answer.map_err(|error| format!("{of}: {error}"))
     }
 
     async fn get(&self, path: &str) -> Value {
@@ -74,12 +83,35 @@ async fn every_kind_is_made_shown_and_removed() {
         if info.subresources.contains(&Subresource::Status) {
             let status = api.send("PUT", &format!("{own}/status"), "application/json", Some(&read)).await.unwrap();
             assert_eq!(status["metadata"]["uid"], read["metadata"]["uid"]);
+            check_status_is_apart(&api, *strategy, &own).await;
         }
         api.send("DELETE", &format!("{own}?gracePeriodSeconds=0"), "application/json", Some(&json!({}))).await.unwrap();
         assert!(api.send("GET", &own, "application/json", None).await.is_err(), "{} is gone", info.kind);
         count += 1;
     }
     eprintln!("{count} of {} kinds were made, shown and removed", all().len());
+}
+
+/// A write of the status leaves what is wanted alone and may change metadata, unless the kind keeps that; what is
+/// applied there is owned there.
+async fn check_status_is_apart(api: &Api, strategy: &dyn Strategy, own: &str) {
+    let info = strategy.resource();
+    let path = format!("{own}/status");
+    let before = api.get(own).await;
+    let marks = json!({"metadata": {"annotations": {"a": "x"}, "labels": {"l": "x"}}, "spec": {"no": "such"}});
+    let marked = api.patch(&path, "application/merge-patch+json", &marks).await;
+    assert_eq!(marked["spec"], before["spec"], "{}", info.kind);
+    assert_eq!(marked["metadata"]["generation"], before["metadata"]["generation"], "{}", info.kind);
+    let config = json!({"apiVersion": before["apiVersion"], "kind": info.kind,
+        "metadata": {"name": before["metadata"]["name"], "annotations": {"b": "x"}}});
+    let applied = api.patch(&format!("{path}?fieldManager=m"), "application/apply-patch+yaml", &config).await;
+    for (field, key) in [("annotations", "a"), ("annotations", "b"), ("labels", "l")] {
+        let is_kept = strategy.status_keeps().contains(&field);
+        assert_eq!(applied["metadata"][field][key].is_null(), is_kept, "{} {field} {key}", info.kind);
+    }
+    let owner = applied["metadata"]["managedFields"].as_array().unwrap().iter().find(|one| one["manager"] == "m");
+    let is_owner = owner.is_some_and(|owner| owner["subresource"] == "status");
+    assert_eq!(is_owner, !strategy.status_keeps().contains(&"annotations"), "{}: {applied}", info.kind);
 }
 
 #[tokio::test]
