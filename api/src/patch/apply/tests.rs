@@ -103,6 +103,14 @@ fn what_another_manager_owns_is_a_conflict_unless_forced() {
 }
 
 #[test]
+fn owner_of_an_empty_map_keeps_nobody_from_removing_what_is_in_it() {
+    let of_two = applied(None, &json!({"replicas": 3}), "two");
+    let of_both = applied(Some(&of_two), &json!({}), "one");
+    assert_eq!(of_both["spec"], json!({"replicas": 3}));
+    assert_eq!(applied(Some(&of_both), &json!({}), "two")["spec"], json!({}));
+}
+
+#[test]
 fn kubectl_takes_over_from_its_client_side_apply() {
     let mut live = object(&containers(&json!([{"name": "a", "image": "1"}])));
     live["spec"]["replicas"] = json!(1);

@@ -289,7 +289,10 @@ pub(super) fn clashes(
         return;
     }
     if theirs.own && mine.children.is_empty() {
-        found(path);
+        // Of a map or list that stays, only elements can have gone, and who removes its own is in nobody's way.
+        if matches!(shape, Shape::Leaf) || values.0.is_none() {
+            found(path);
+        }
         return;
     }
     let (live, merged) = (Children::of(values.0, shape), Children::of(values.1, shape));
