@@ -55,7 +55,7 @@ collect() {
   find "$corpus" -type f | LC_ALL=C sort | paste -sd, | tr -d '\n' >"$corpus.list"
 }
 
-# A hang is 5 s for one input, a leak 1 GiB.
+# A hang is 30 s for one input: machines may pause. A leak is 1 GiB.
 fuzz() {
   local name=$1
   mkdir "$scratch/$name"
@@ -65,8 +65,8 @@ fuzz() {
   # A few compressed bytes make large files: writing more than 16 MiB fails, and is not the end.
   ulimit -f 16384
   trap '' XFSZ
-  timeout 600 "${fixed[@]}" env -i FUZZ_TARGET="$name" TMPDIR=. LD_PRELOAD=work/random.so \
-    work/coracle-fuzz -runs="$runs" -seed="${FUZZ_SEED:-1}" -max_len=$max_bytes -timeout=5 -rss_limit_mb=1024 \
+  timeout $((600 + runs / 200)) "${fixed[@]}" env -i FUZZ_TARGET="$name" TMPDIR=. LD_PRELOAD=work/random.so \
+    work/coracle-fuzz -runs="$runs" -seed="${FUZZ_SEED:-1}" -max_len=$max_bytes -timeout=30 -rss_limit_mb=1024 \
     -malloc_limit_mb=512 -handle_xfsz=0 -print_final_stats=1 -verbosity=1 -artifact_prefix="work/found/$name-" \
     -seed_inputs="@work/corpus/$name.list" >"work/$name.log" 2>&1 || true
 }
