@@ -30,8 +30,14 @@ struct State {
     revision: Revision,
     compacted: Revision,
     live: BTreeMap<Arc<str>, Stored>,
-    log: VecDeque<Event>,
+    log: VecDeque<Change>,
     fanout: Fanout,
+}
+
+/// An event and what the key was before it.
+struct Change {
+    event: Event,
+    before: Option<KeyValue>,
 }
 
 #[derive(Clone)]
@@ -67,8 +73,12 @@ impl Backend for MemoryBackend {
     async fn watch(&self, prefix: &str, from: Revision) -> Result<WatchStream, StoreError> {
         let mut state = self.state.lock();
         state.check_revision(from)?;
-        let events: Vec<Event> =
-            state.log_after(from).filter(|event| event.kv.key.starts_with(prefix)).cloned().collect();
+        let events: Vec<Event> = state
+            .log_after(from)
+            .map(|change| &change.event)
+            .filter(|event| event.kv.key.starts_with(prefix))
+            .cloned()
+            .collect();
         let history = EventBatch { revision: state.revision, events };
         let subscription = state.fanout.subscribe(prefix);
         let live = futures::stream::unfold(subscription, |mut subscription| async move {
@@ -84,7 +94,7 @@ impl Backend for MemoryBackend {
         if to > state.revision {
             return Err(StoreError::Future { asked: to, current: state.revision });
         }
-        while state.log.front().is_some_and(|event| event.kv.mod_revision <= to) {
+        while state.log.front().is_some_and(|change| change.event.kv.mod_revision <= to) {
             state.log.pop_front();
         }
         state.compacted = state.compacted.max(to);
@@ -117,30 +127,35 @@ impl State {
             return TxnOutcome::Conflict(txn.compare.iter().map(|compare| self.get(compare.key())).collect());
         }
         let revision = Revision(self.revision.0 + 1);
-        let events: Vec<Event> = txn.ops.iter().filter_map(|op| self.apply(op, revision)).collect();
+        let before = self.log.len();
+        for op in &txn.ops {
+            let change = self.apply(op, revision);
+            self.log.extend(change);
+        }
+        let events: Vec<Event> = self.log.range(before..).map(|change| change.event.clone()).collect();
         if events.is_empty() {
             return TxnOutcome::Committed(self.revision);
         }
         self.revision = revision;
         self.fanout.publish(revision, &events);
-        self.log.extend(events);
         TxnOutcome::Committed(revision)
     }
 
-    fn apply(&mut self, op: &Op, revision: Revision) -> Option<Event> {
+    fn apply(&mut self, op: &Op, revision: Revision) -> Option<Change> {
         match op {
             Op::Put { key, value } => {
-                let prev = self.get(key);
-                let create_revision = prev.as_ref().map_or(revision, |prev| prev.create_revision);
+                let before = self.get(key);
+                let create_revision = before.as_ref().map_or(revision, |before| before.create_revision);
                 let stored = Stored { value: value.clone(), create_revision, mod_revision: revision };
                 let kv = stored.key_value(key);
                 self.live.insert(Arc::clone(key), stored);
-                Some(Event { kv, prev, deleted: false })
+                Some(Change { event: Event { kv, deleted: false }, before })
             }
             Op::Delete { key } => {
                 let (key, stored) = self.live.remove_entry(key)?;
-                let prev = stored.key_value(&key);
-                Some(Event { kv: KeyValue { mod_revision: revision, ..prev.clone() }, prev: Some(prev), deleted: true })
+                let before = stored.key_value(&key);
+                let kv = KeyValue { mod_revision: revision, ..before.clone() };
+                Some(Change { event: Event { kv, deleted: true }, before: Some(before) })
             }
         }
     }
@@ -155,8 +170,8 @@ impl State {
         Ok(())
     }
 
-    fn log_after(&self, revision: Revision) -> impl Iterator<Item = &Event> {
-        let first = self.log.partition_point(|event| event.kv.mod_revision <= revision);
+    fn log_after(&self, revision: Revision) -> impl Iterator<Item = &Change> {
+        let first = self.log.partition_point(|change| change.event.kv.mod_revision <= revision);
         self.log.range(first..)
     }
 
@@ -165,8 +180,8 @@ impl State {
         self.check_revision(at)?;
         // The first later event of a key tells what the key was at `at`.
         let mut undo: HashMap<&str, Option<&KeyValue>> = HashMap::new();
-        for event in self.log_after(at).filter(|event| request.covers(&event.kv.key)) {
-            undo.entry(&event.kv.key).or_insert(event.prev.as_ref());
+        for Change { event, before } in self.log_after(at).filter(|change| request.covers(&change.event.kv.key)) {
+            undo.entry(&event.kv.key).or_insert(before.as_ref());
         }
         let from = request.first_key();
         let mut items: Vec<KeyValue> = self
@@ -175,7 +190,7 @@ impl State {
             .take_while(|(key, _)| key.starts_with(&*request.prefix))
             .filter(|(key, _)| !undo.contains_key(&***key))
             .map(|(key, stored)| stored.key_value(key))
-            .chain(undo.values().filter_map(|prev| prev.cloned()))
+            .chain(undo.values().filter_map(|before| before.cloned()))
             .collect();
         if !undo.is_empty() {
             items.sort_unstable_by(|a, b| a.key.cmp(&b.key));

@@ -7,8 +7,8 @@
 //!
 //! The table is a log: one row an event, at the end, so that a commit dirties few pages. What is live is an index in
 //! memory, key to row, rebuilt by one scan at the start; so comparisons need no query. Values are in the file only.
-//! Each row knows the row that it supersedes: that is the past state for `range(at)`, the previous state for events, and
-//! what compaction deletes.
+//! Each row knows the row that it supersedes: that is the past state for `range(at)`, what a deletion shows, and what
+//! compaction deletes.
 //!
 //! The process is the only user of the directory: a lock file says so. No SQL leaves this module.
 

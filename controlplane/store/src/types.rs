@@ -100,13 +100,11 @@ pub struct RangeResponse {
     pub remaining: usize,
 }
 
-/// What happened to a key.
+/// What happened to a key. What it replaced is not said: who needs it has it, or asks for a range of the past.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// The key's state after the event; for a delete, the last state with `mod_revision` of the deletion.
     pub kv: KeyValue,
-    /// The state before, if there was one.
-    pub prev: Option<KeyValue>,
     /// Whether this removes the key.
     pub deleted: bool,
 }

@@ -95,11 +95,10 @@ impl Model {
     }
 
     /// What became of each key under `prefix` between two revisions next to each other, by key.
-    fn changes(&self, revision: u64, prefix: &str) -> Vec<(String, Option<KeyValue>, Option<KeyValue>)> {
+    fn changes(&self, revision: u64, prefix: &str) -> Vec<(String, Option<KeyValue>)> {
         let (before, after) = (self.at(revision - 1), self.at(revision));
         let keys = KEYS.iter().filter(|key| key.starts_with(prefix) && before.get(**key) != after.get(**key));
-        let mut changes: Vec<_> =
-            keys.map(|key| ((*key).to_owned(), before.get(*key).cloned(), after.get(*key).cloned())).collect();
+        let mut changes: Vec<_> = keys.map(|key| ((*key).to_owned(), after.get(*key).cloned())).collect();
         changes.sort_by(|a, b| a.0.cmp(&b.0));
         changes
     }
@@ -150,7 +149,7 @@ async fn check_watch(store: &dyn Backend, model: &Model, prefix: &str, from: u64
         let mut found: Vec<_> = events
             .iter()
             .filter(|event| event.kv.mod_revision.0 == revision)
-            .map(|event| (event.kv.key.to_string(), event.prev.clone(), (!event.deleted).then(|| event.kv.clone())))
+            .map(|event| (event.kv.key.to_string(), (!event.deleted).then(|| event.kv.clone())))
             .collect();
         found.sort_by(|a, b| a.0.cmp(&b.0));
         assert_eq!(found, model.changes(revision, prefix), "revision {revision}");

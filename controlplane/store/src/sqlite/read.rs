@@ -210,18 +210,15 @@ fn read_history(
             continue;
         }
         let key: Arc<str> = key.into();
-        let prev = match row.get(1)? {
-            0 => None,
-            prev => Some(past_key_value(connection, Arc::clone(&key), RowId(prev))?),
-        };
         let deleted = row.get(3)?;
-        let value = match (&prev, deleted) {
-            (Some(prev), true) => prev.value.clone(),
-            _ => Bytes::copy_from_slice(row.get_ref(5)?.as_blob()?),
+        let value = if deleted {
+            row_value(connection, RowId(row.get(1)?))?
+        } else {
+            Bytes::copy_from_slice(row.get_ref(5)?.as_blob()?)
         };
         let create_revision = Revision(row.get::<_, i64>(2)?.unsigned_abs());
         let kv = KeyValue { key, value, create_revision, mod_revision: revision };
-        batch.events.push(Event { kv, prev, deleted });
+        batch.events.push(Event { kv, deleted });
     }
     batch.revision = until;
     Ok(batch)

@@ -187,17 +187,18 @@ impl Writer {
     }
 
     fn stage_op(&self, op: &Op, row: RowId, batch: &mut Batch) -> rusqlite::Result<()> {
-        let prev = self.present(op.key(), batch)?;
-        let (value, deleted) = match (op, &prev) {
+        let before = self.known(op.key(), batch);
+        let (value, deleted) = match (op, &before) {
             (Op::Put { value, .. }, _) => (value.clone(), false),
-            (Op::Delete { .. }, Some(prev)) => (prev.value.clone(), true),
+            (Op::Delete { .. }, Some((_, live))) => (row_value(&self.connection, live.row)?, true),
             (Op::Delete { .. }, None) => return Ok(()),
         };
         let revision = row.revision();
-        let create_revision = prev.as_ref().map_or(revision, |prev| prev.create_revision);
         // The key that is known already, so that all share its bytes.
-        let key = prev.as_ref().map_or_else(|| Arc::clone(op.key()), |prev| Arc::clone(&prev.key));
-        let prev_row = self.live(&key, batch).map_or(0, |live| live.row.0);
+        let (key, prev_row, create_revision) = match before {
+            Some((key, live)) => (key, live.row.0, live.create_revision),
+            None => (Arc::clone(op.key()), 0, revision),
+        };
         self.connection
             .prepare_cached(
                 "INSERT INTO log (id, prev_id, create_revision, deleted, key, value) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
@@ -212,34 +213,30 @@ impl Writer {
             ])?;
         batch.overlay.insert(Arc::clone(&key), (!deleted).then_some(Live { row, create_revision }));
         let kv = KeyValue { key, value, create_revision, mod_revision: revision };
-        batch.events.push(Event { kv, prev, deleted });
+        batch.events.push(Event { kv, deleted });
         Ok(())
     }
 
     fn holds(&self, compare: &Compare, batch: &Batch) -> bool {
         match compare {
-            Compare::Absent(key) => self.live(key, batch).is_none(),
+            Compare::Absent(key) => self.known(key, batch).is_none(),
             Compare::ModRevision(key, revision) => {
-                self.live(key, batch).is_some_and(|live| live.row.revision() == *revision)
+                self.known(key, batch).is_some_and(|(_, live)| live.row.revision() == *revision)
             }
         }
     }
 
-    /// The state of a key as this batch leaves it so far.
-    fn live(&self, key: &Arc<str>, batch: &Batch) -> Option<Live> {
-        match batch.overlay.get(key) {
-            Some(staged) => *staged,
-            None => self.shared.state.read().live.get(key).copied(),
+    /// A key and its state as this batch leaves it so far.
+    fn known(&self, key: &Arc<str>, batch: &Batch) -> Option<(Arc<str>, Live)> {
+        match batch.overlay.get_key_value(key) {
+            Some((key, staged)) => staged.map(|live| (Arc::clone(key), live)),
+            None => self.shared.state.read().live.get_key_value(key).map(|(key, live)| (Arc::clone(key), *live)),
         }
     }
 
-    /// As [`Writer::live`], with the value.
+    /// As [`Writer::known`], with the value.
     fn present(&self, key: &Arc<str>, batch: &Batch) -> rusqlite::Result<Option<KeyValue>> {
-        let known = match batch.overlay.get_key_value(key) {
-            Some((key, staged)) => staged.map(|live| (Arc::clone(key), live)),
-            None => self.shared.state.read().live.get_key_value(key).map(|(key, live)| (Arc::clone(key), *live)),
-        };
-        let Some((key, live)) = known else {
+        let Some((key, live)) = self.known(key, batch) else {
             return Ok(None);
         };
         let value = row_value(&self.connection, live.row)?;
