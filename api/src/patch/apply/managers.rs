@@ -136,6 +136,7 @@ impl Managers {
                 set.remove(&conflict.path);
             }
         }
+        self.0.iter_mut().for_each(|(_, set)| set.prune());
     }
 
     /// Takes changed fields from everybody but `me`.

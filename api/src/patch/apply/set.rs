@@ -2,15 +2,70 @@
 //!
 //! An element of a path is `f:<member>`, `k:{<keys>}` (list element by keys) or `v:<value>` (list element by value).
 
-use std::collections::BTreeMap;
-
 use serde_json::{Map, Value};
 
 /// A set of paths: a tree whose nodes say whether they belong to it themselves.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Set {
     pub(super) own: bool,
-    pub(super) children: BTreeMap<String, Set>,
+    pub(super) children: Branches,
+}
+
+/// The nodes below a node by path element, in order. Most nodes have few: a vector of few is the smallest map there is.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Branches(Vec<(String, Set)>);
+
+impl Branches {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&Set> {
+        self.find(key).map(|at| &self.0[at].1)
+    }
+
+    pub(super) fn get_mut(&mut self, key: &str) -> Option<&mut Set> {
+        self.find(key).map(|at| &mut self.0[at].1)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&String, &Set)> {
+        self.0.iter().map(|(key, set)| (key, set))
+    }
+
+    /// Moves all that comes after: not for one of very many after the other.
+    pub(super) fn remove(&mut self, key: &str) {
+        if let Some(at) = self.find(key) {
+            self.0.remove(at);
+        }
+    }
+
+    fn retain(&mut self, mut stays: impl FnMut(&str, &mut Set) -> bool) {
+        self.0.retain_mut(|(key, set)| stays(key, set));
+    }
+
+    fn find(&self, key: &str) -> Option<usize> {
+        self.0.binary_search_by(|(own, _)| own.as_str().cmp(key)).ok()
+    }
+
+    fn sort(&mut self) {
+        self.0.sort_by(|(a, _), (b, _)| a.cmp(b));
+    }
+}
+
+impl FromIterator<(String, Set)> for Branches {
+    /// Of several with one key the last counts.
+    fn from_iter<I: IntoIterator<Item = (String, Set)>>(nodes: I) -> Self {
+        let mut branches = Self(nodes.into_iter().collect());
+        branches.sort();
+        branches.0.dedup_by(|later, kept| {
+            let is_same = later.0 == kept.0;
+            if is_same {
+                std::mem::swap(later, kept);
+            }
+            is_same
+        });
+        branches
+    }
 }
 
 impl Set {
@@ -27,7 +82,7 @@ impl Set {
 
     fn read_node(fields: &Value) -> Self {
         let Value::Object(map) = fields else { return Self::default() };
-        let children: BTreeMap<String, Self> = map
+        let children: Branches = map
             .iter()
             .filter(|(key, _)| ["f:", "k:", "v:"].iter().any(|kind| key.starts_with(kind)))
             .map(|(key, value)| (canonical(key), Self::read_node(value)))
@@ -47,8 +102,16 @@ impl Set {
     /// Adds every path of `other`.
     pub(super) fn merge(&mut self, other: &Self) {
         self.own |= other.own;
-        for (key, theirs) in &other.children {
-            self.children.entry(key.clone()).or_default().merge(theirs);
+        let mut missing = Vec::new();
+        for (key, theirs) in other.children.iter() {
+            match self.children.get_mut(key) {
+                Some(mine) => mine.merge(theirs),
+                None => missing.push((key.clone(), theirs.clone())),
+            }
+        }
+        if !missing.is_empty() {
+            self.children.0.append(&mut missing);
+            self.children.sort();
         }
     }
 
@@ -57,18 +120,15 @@ impl Set {
         if other.children.is_empty() {
             self.own &= !other.own;
         }
-        for (key, theirs) in &other.children {
-            if let Some(mine) = self.children.get_mut(key) {
-                mine.subtract(theirs);
-                // An element of which every field went is no longer held.
-                if mine.children.is_empty() && !theirs.children.is_empty() {
-                    mine.own = false;
-                }
-                if mine.is_empty() {
-                    self.children.remove(key);
-                }
+        self.children.retain(|key, mine| {
+            let Some(theirs) = other.children.get(key) else { return true };
+            mine.subtract(theirs);
+            // An element of which every field went is no longer held.
+            if mine.children.is_empty() && !theirs.children.is_empty() {
+                mine.own = false;
             }
-        }
+            !mine.is_empty()
+        });
     }
 
     /// Removes what is not under a path of `existing`.
@@ -83,18 +143,24 @@ impl Set {
         });
     }
 
-    /// Removes one path.
+    /// Removes one path. What it leaves empty goes with [`Set::prune`].
     pub(super) fn remove(&mut self, path: &[String]) {
-        let Some((first, rest)) = path.split_first() else {
-            self.own = false;
-            return;
-        };
-        if let Some(child) = self.children.get_mut(first) {
-            child.remove(rest);
-            if child.is_empty() {
-                self.children.remove(first);
+        match path.split_first() {
+            None => self.own = false,
+            Some((first, rest)) => {
+                if let Some(child) = self.children.get_mut(first) {
+                    child.remove(rest);
+                }
             }
         }
+    }
+
+    /// Removes nodes without any path.
+    pub(super) fn prune(&mut self) {
+        self.children.retain(|_, child| {
+            child.prune();
+            !child.is_empty()
+        });
     }
 }
 

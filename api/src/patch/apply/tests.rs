@@ -68,6 +68,18 @@ fn paths_of_unknown_kinds_own_nothing() {
 }
 
 #[test]
+fn paths_in_two_spellings_are_one() {
+    let spellings =
+        json!({"f:b": {}, "k:{\"name\": \"a\"}": {"f:x": {}}, "k:{\"name\":\"a\"}": {"f:y": {}}, "f:a": {}});
+    let mut set = Set::read(&spellings);
+    assert_eq!(set.write(), json!({"f:a": {}, "f:b": {}, "k:{\"name\":\"a\"}": {"f:y": {}}}));
+    set.merge(&Set::read(&json!({"f:aa": {}, "f:b": {"f:c": {}}})));
+    set.remove(&["k:{\"name\":\"a\"}".to_owned(), "f:y".to_owned()]);
+    set.prune();
+    assert_eq!(set.write(), json!({"f:a": {}, "f:aa": {}, "f:b": {".": {}, "f:c": {}}}));
+}
+
+#[test]
 fn fields_that_the_applier_drops_go_and_those_of_others_stay() {
     let live = applied(None, &json!({"replicas": 3, "minReadySeconds": 5, "paused": true}), "m");
     let live = applied(Some(&live), &json!({"minReadySeconds": 5}), "other");

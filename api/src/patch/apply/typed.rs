@@ -107,30 +107,28 @@ impl<'a> Children<'a> {
 
 /// The paths of a value.
 pub(super) fn to_set(value: &Value, shape: Shape) -> Set {
-    let mut set = Set::default();
-    match (shape.for_value(value), value) {
+    let children = match (shape.for_value(value), value) {
         (shape @ (Shape::Struct(_) | Shape::Map(_)), Value::Object(map)) => {
-            for (name, value) in map {
+            let member = |(name, value): (&String, &Value)| {
                 let key = format!("f:{name}");
                 let mut inner = to_set(value, shape.child(&key));
                 // Upstream does not own empty lists; owning them makes a second apply of one find nothing to do.
                 inner.own |= matches!(shape, Shape::Map(_)) || is_hollow(value);
-                if !inner.is_empty() {
-                    set.children.insert(key, inner);
-                }
-            }
+                (!inner.is_empty()).then_some((key, inner))
+            };
+            map.iter().filter_map(member).collect()
         }
         (shape @ (Shape::Set | Shape::Keyed(..)), Value::Array(items)) => {
-            for item in items {
+            let element = |item| {
                 let key = shape.element_key(item);
-                let mut inner = to_set(item, shape.child(&key));
-                inner.own = true;
-                set.children.insert(key, inner);
-            }
+                let inner = Set { own: true, ..to_set(item, shape.child(&key)) };
+                (key, inner)
+            };
+            items.iter().map(element).collect()
         }
-        _ => set.own = true,
-    }
-    set
+        _ => return Set { own: true, ..Set::default() },
+    };
+    Set { own: false, children }
 }
 
 /// Whether every element of every list can be told from the others; what is wrong where, in upstream's words.
@@ -218,7 +216,7 @@ fn merge_lists(live: Vec<Value>, config: &[Value], shape: Shape) -> Vec<Value> {
 pub(super) fn remove_unowned(value: &mut Value, shape: Shape, last: &Set, owned: &Set) {
     match (shape, value) {
         (Shape::Struct(_) | Shape::Map(_), Value::Object(map)) => {
-            for (key, last) in &last.children {
+            for (key, last) in last.children.iter() {
                 let Some(name) = key.strip_prefix("f:") else { continue };
                 let Some(child) = map.get_mut(name) else { continue };
                 if !stays(child, shape.child(key), last, owned.children.get(key)) {
@@ -249,20 +247,16 @@ fn is_hollow(value: &Value) -> bool {
 
 /// The paths of `all`, the set of `new`, where `old` has nothing or another value.
 pub(super) fn changed(all: &Set, old: &Value, new: &Value, shape: Shape) -> Set {
-    let mut out = Set::default();
     let (old, new) = (Children::of(Some(old), shape), Children::of(Some(new), shape));
-    for (key, inner) in &all.children {
-        let (old, new) = (old.get(key), new.get(key));
-        let difference = match (old, new) {
-            (Some(old), Some(new)) if old == new => continue,
+    let difference = |(key, inner): (&String, &Set)| {
+        let difference = match (old.get(key), new.get(key)) {
+            (Some(old), Some(new)) if old == new => return None,
             (Some(old), Some(new)) if !inner.children.is_empty() => changed(inner, old, new, shape.child(key)),
             _ => inner.clone(),
         };
-        if !difference.is_empty() {
-            out.children.insert(key.clone(), difference);
-        }
-    }
-    out
+        (!difference.is_empty()).then(|| (key.clone(), difference))
+    };
+    Set { own: false, children: all.children.iter().filter_map(difference).collect() }
 }
 
 /// Whether both have the same value at a path.
@@ -296,7 +290,7 @@ pub(super) fn clashes(
         return;
     }
     let (live, merged) = (Children::of(values.0, shape), Children::of(values.1, shape));
-    for (key, theirs) in &theirs.children {
+    for (key, theirs) in theirs.children.iter() {
         let Some(mine) = mine.children.get(key) else { continue };
         let values = (live.get(key), merged.get(key));
         path.push(key.clone());
