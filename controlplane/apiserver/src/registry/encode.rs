@@ -9,6 +9,8 @@ use serde_json::Value;
 
 /// What every stored object begins with.
 const PREFIX: &[u8] = br#"{"metadata":{"#;
+/// Most objects fit, managed fields included: their text is not moved while it grows.
+const TYPICAL_BYTES: usize = 2048;
 
 /// Removes what is never stored.
 pub(crate) fn strip(object: &mut Value) {
@@ -20,7 +22,7 @@ pub(crate) fn strip(object: &mut Value) {
 
 /// Encodes an object for the store. [`strip`] it before.
 pub(crate) fn encode(object: &Value) -> Bytes {
-    let mut out = Vec::with_capacity(1024);
+    let mut out = Vec::with_capacity(TYPICAL_BYTES);
     out.extend_from_slice(br#"{"metadata":"#);
     append(&mut out, object.get("metadata").unwrap_or(&Value::Null));
     for (key, value) in object.as_object().into_iter().flatten() {

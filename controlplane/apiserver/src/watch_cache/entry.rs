@@ -216,14 +216,14 @@ impl Entry {
     ) -> Result<Self, DecodeStored> {
         let key = &source.kv.key;
         let failed = |error| DecodeStored { key: Arc::clone(key), source: error };
-        let mut json = with_revision(&source.kv.value, source.kv.mod_revision).map_err(failed)?;
-        let mut metadata = metadata::parse(&json).map_err(failed)?;
-        let gaps = Gaps::cut(&mut json, &metadata.managed, source.pool);
+        let mut line = line_of(source.kind, &source.kv.value, source.kv.mod_revision).map_err(failed)?;
+        let json_start = source.kind.line_prefix().len();
+        let mut metadata = metadata::parse(&line[json_start..]).map_err(failed)?;
+        let gaps = Gaps::cut(&mut line, json_start, &metadata.managed, source.pool);
         if !gaps.is_empty() {
-            metadata = metadata::parse(&json).map_err(failed)?;
+            metadata = metadata::parse(&line[json_start..]).map_err(failed)?;
         }
         let Metadata { uid, labels, terminating, .. } = metadata;
-        let line = [source.kind.line_prefix(), &json, LINE_SUFFIX].concat();
         let fields = index(&source.kv.value).map_err(failed)?;
         let (namespace, name_start) = split_key(key, source);
         Ok(Self {
@@ -308,14 +308,14 @@ impl Ord for ByKey {
     }
 }
 
-/// A stored object, resourceVersion spliced in.
-fn with_revision(stored: &[u8], revision: Revision) -> Result<Vec<u8>, serde_json::Error> {
+/// The watch line of a stored object, resourceVersion spliced in.
+fn line_of(kind: EventKind, stored: &[u8], revision: Revision) -> Result<Vec<u8>, serde_json::Error> {
     let Some(rest) = stored.strip_prefix(STORED_PREFIX) else {
-        return with_revision(&metadata_first(stored)?, revision);
+        return line_of(kind, &metadata_first(stored)?, revision);
     };
     let separator = if rest.first() == Some(&b'}') { "" } else { "," };
     let version = format!("\"resourceVersion\":\"{revision}\"{separator}");
-    Ok([STORED_PREFIX, version.as_bytes(), rest].concat())
+    Ok([kind.line_prefix(), STORED_PREFIX, version.as_bytes(), rest, LINE_SUFFIX].concat())
 }
 
 /// The slow way for bytes that another writer stored: the same object with its metadata in front.

@@ -25,13 +25,15 @@ struct Gap {
 }
 
 impl Gaps {
-    /// Takes out of `text` what lies in `ranges`, in order and apart, where that is worth it.
-    pub(super) fn cut(text: &mut Vec<u8>, ranges: &[Range<usize>], pool: &Pool) -> Self {
+    /// Takes out of the JSON that begins at `start` in `text` what lies in `ranges` of it, in order and apart, where that
+    /// is worth it.
+    pub(super) fn cut(text: &mut Vec<u8>, start: usize, ranges: &[Range<usize>], pool: &Pool) -> Self {
         let (mut gaps, mut kept, mut copied) = (Vec::new(), Vec::new(), 0);
         for range in ranges.iter().filter(|range| range.len() >= WORTH_SHARING) {
+            let range = start + range.start..start + range.end;
             let Ok(taken) = std::str::from_utf8(&text[range.clone()]) else { continue };
             kept.extend_from_slice(&text[copied..range.start]);
-            let Ok(at) = u32::try_from(kept.len()) else { return Self::default() };
+            let Ok(at) = u32::try_from(kept.len() - start) else { return Self::default() };
             gaps.push(Gap { at, text: pool.share(taken) });
             kept.extend_from_slice(EMPTY);
             copied = range.end;
@@ -90,8 +92,11 @@ mod tests {
             .map(|(start, length)| start..start + length)
             .collect();
         let pool = Pool::default();
-        let mut text = whole.clone().into_bytes();
-        let gaps = Gaps::cut(&mut text, &ranges, &pool);
+        let before = b"before".as_slice();
+        let mut text = [before, whole.as_bytes()].concat();
+        let gaps = Gaps::cut(&mut text, before.len(), &ranges, &pool);
+        assert!(text.starts_with(before));
+        text.drain(..before.len());
         assert_eq!(std::str::from_utf8(&text).unwrap(), r#"{"one":{},"two":{"f:c":{}},"three":{},"four":{}}"#);
         assert_eq!((pool.len(), text.len() + gaps.growth()), (2, whole.len()));
         let mut filled = Vec::new();
