@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{DeleteParams, DynamicObject, ObjectMeta, PartialObjectMeta, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, Preconditions};
 use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -26,6 +26,7 @@ use crate::work_queue::WorkQueue;
 
 mod graph;
 mod monitor;
+mod seen;
 #[cfg(test)]
 mod tests;
 
@@ -355,7 +356,5 @@ fn done<T>(result: kube::Result<T>, call: &'static str) -> Outcome {
     }
 }
 
-/// What a monitor watches.
-type MetaApi = Api<PartialObjectMeta<DynamicObject>>;
 /// The uids that a monitor has shown, so that a new list shows what went meanwhile.
 type Known = HashSet<Uid>;

@@ -1,4 +1,4 @@
-//! Watches the metadata of every served kind that no informer feeds, one task a kind.
+//! Watches the metadata ([`Seen`]) of every served kind that no informer feeds, one task a kind.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::{GarbageCollector, Known, MetaApi, Uid};
+use super::seen::Seen;
+use super::{GarbageCollector, Known, Uid};
 use crate::served_kinds::ServedKind;
 
 /// Longest pause between attempts to watch.
@@ -59,7 +60,7 @@ pub(super) async fn run(collector: Arc<GarbageCollector>, shutdown: Cancellation
 }
 
 async fn watch(collector: Arc<GarbageCollector>, kind: Arc<ServedKind>, stop: CancellationToken) {
-    let api: MetaApi = Api::all_with(collector.client.clone(), &kind.resource);
+    let api: Api<Seen> = Api::all_with(collector.client.clone(), &kind.resource);
     let mut events = std::pin::pin!(watcher(api, watcher::Config::default().streaming_lists()));
     let mut known = Known::new();
     let mut listing: Option<Known> = None;
