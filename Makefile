@@ -45,10 +45,12 @@ stop: ## End what `make run` started and leave nothing behind
 	examples/demo.sh stop "$(BIN)" "$(TOOLS)" "$(IMAGES)"
 
 .PHONY: test
-test: deps images check-deploy ## Everything: unit, component, namespace and root tests
+test: deps images check-deploy ## Everything: unit, component, namespace and root tests, fuzz targets
 	cargo build --locked --workspace --bins
 	CORACLE_TOOLS="$(TOOLS)" CORACLE_IMAGES="$(IMAGES)" REQUIRE_ROOT=$(if $(filter 0,$(shell id -u)),1,) \
 	  cargo nextest run --locked --workspace $(TEST_ARGS)
+	# What it finds is shown, and fails `make fuzz` alone: it need not be of the change that is tested.
+	fuzz/run.sh "$(TARGET)" 50000 || [[ $$? == 3 ]]
 
 .PHONY: fuzz
 fuzz: deps ## Every fuzz target, 50,000 executions each (FUZZ_RUNS=10000000 before a release), printed as a table

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the fuzz targets and runs them: every one, or those named; prints a table. Fails if one finds something: what it
-# found is then in TARGET_DIR/fuzz/found/, and `FUZZ_TARGET=name TARGET_DIR/fuzz/coracle-fuzz FILE` shows it again.
+# Builds the fuzz targets and runs them: every one, or those named; prints a table. Fails with 3 if one finds something:
+# that is then in TARGET_DIR/fuzz/found/, and `FUZZ_TARGET=name TARGET_DIR/fuzz/coracle-fuzz FILE` shows it again.
 #
 # A run is the same every time, so that what passes once passes again: one seed of chance (FUZZ_SEED for another), seeds
 # in the order of their names and no corpus of old, the same random bytes (random.c), the same addresses and environment.
@@ -88,7 +88,7 @@ for name in "${targets[@]}"; do
   result=ok
   if [[ -z $seconds ]] || ((executions < runs)); then
     result="FAILED: $(grep -m 1 -aE 'panicked at|ERROR: libFuzzer|SUMMARY' "$log" || echo 'see its log') ($log)"
-    failed=1
+    failed=3
   fi
   printf '%-18s %12s %10s %10s  %s\n' "$name" "${executions:--}" "${coverage:--}" "${seconds:--}" "$result"
 done
