@@ -88,7 +88,9 @@ for name in "${targets[@]}"; do
   result=ok
   if [[ -z $seconds ]] || ((executions < runs)); then
     result="FAILED: $(grep -m 1 -aE 'panicked at|ERROR: libFuzzer|SUMMARY' "$log" || echo 'see its log') ($log)"
-    failed=3
+    ((failed == 1)) || failed=3
+    # It did not even start.
+    [[ -n $executions ]] || failed=1
   fi
   printf '%-18s %12s %10s %10s  %s\n' "$name" "${executions:--}" "${coverage:--}" "${seconds:--}" "$result"
 done
