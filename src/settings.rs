@@ -65,6 +65,7 @@ pub(crate) fn agent_config(data: &DataDir, cluster: &ClusterArgs, args: &NodeArg
     config.cluster_cidr = Some(cluster.cluster_cidr);
     config.service_cidr = Some(cluster.service_cidr);
     config.max_pods = args.max_pods;
+    config.pod_max_pids = u32::try_from(args.pod_max_pids).ok();
     for label in &args.node_label {
         let (key, value) =
             label.split_once('=').ok_or_else(|| anyhow!("--node-label {label:?}: expected KEY=VALUE"))?;

@@ -73,6 +73,8 @@ pub struct AgentConfig {
     pub client_ca: Option<PathBuf>,
     /// Most pods on this node.
     pub max_pods: u32,
+    /// Most processes and threads in one pod; as many as the node bears when absent.
+    pub pod_max_pids: Option<u32>,
     /// How little of memory, disks and process IDs is pressure.
     pub eviction_hard: Thresholds,
     /// Pressure lasts at least this long.
@@ -124,6 +126,7 @@ impl AgentConfig {
             bridge: "coracle0".to_owned(),
             client_ca: None,
             max_pods: DEFAULT_MAX_PODS,
+            pod_max_pids: None,
             eviction_hard: Thresholds::default(),
             eviction_transition: Duration::from_secs(300),
             eviction_interval: Duration::from_secs(10),
@@ -169,6 +172,9 @@ impl AgentConfig {
         if self.max_pods == 0 {
             return bad("--max-pods", self.max_pods.to_string(), "must be 1 or more".to_owned());
         }
+        if self.pod_max_pids == Some(0) {
+            return bad("--pod-max-pids", "0".to_owned(), "must be 1 or more, or -1 for no limit".to_owned());
+        }
         Ok(())
     }
 }
@@ -189,13 +195,14 @@ mod tests {
     #[test]
     fn unusable_values_are_named_by_their_flag() {
         type Change = fn(&mut AgentConfig);
-        let cases: [(&str, Change); 6] = [
+        let cases: [(&str, Change); 7] = [
             ("--node-name", |c| c.node_name = "N_1".to_owned()),
             ("--node-ip", |c| c.node_ip = IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
             ("--data-dir", |c| c.data_dir = PathBuf::from("data")),
             ("--run-dir", |c| c.run_dir = PathBuf::from("run")),
             ("--cgroup-root", |c| c.cgroup_root = "/a/../b".to_owned()),
             ("--max-pods", |c| c.max_pods = 0),
+            ("--pod-max-pids", |c| c.pod_max_pids = Some(0)),
         ];
         for (field, spoil) in cases {
             let mut config = config();

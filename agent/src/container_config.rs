@@ -28,7 +28,7 @@ use crate::{
     pod_files,
     runtime::{
         Image,
-        types::{ContainerConfig, Mount, MountPropagation, PortMapping, SandboxConfig},
+        types::{ContainerConfig, Mount, MountPropagation, PortMapping, Resources, SandboxConfig},
     },
     volume::{MountedVolumes, SubPathError},
 };
@@ -78,7 +78,7 @@ pub(crate) fn sandbox(ctx: &NodeContext, pod: &Pod, attempt: u32) -> SandboxConf
         share_process_namespace: spec.share_process_namespace.unwrap_or(false),
         port_mappings: port_mappings(pod),
         cgroup_parent: resources::cgroup_parent(&ctx.config.cgroup_root, pod),
-        resources: resources::for_pod(pod),
+        resources: Resources { pids_limit: ctx.config.pod_max_pids.map(i64::from), ..resources::for_pod(pod) },
         sysctls,
         log_directory: ctx.log_dir(&pod.reference()),
         labels: pod.metadata.labels.clone().unwrap_or_default(),

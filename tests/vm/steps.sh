@@ -82,10 +82,11 @@ provision_nodes() {
   for name in "${pod_nodes[@]}"; do
     # The first one finds its address itself, and may find another one later.
     more=NODE_IP=${vm_address[$name]}
-    if [[ $name == node1 ]]; then more="AGENT_ARGS='--eviction-pressure-transition-period 10'"; fi
+    if [[ $name == node1 ]]; then more=; fi
     # The last one has what Debian had before nftables.
     if [[ $name == "${node_names[-1]}" && $name != node1 ]]; then use_legacy_iptables "$name"; fi
-    provision "$name" ROLE=agent SERVER="$server_url" TOKEN="$token" NODE_NAME="$name" "$more"
+    provision "$name" ROLE=agent SERVER="$server_url" TOKEN="$token" NODE_NAME="$name" "$more" \
+      "AGENT_ARGS='--eviction-pressure-transition-period 10 --pod-max-pids 300'"
     on "$name" 'coracle image import /root/coracle/nginx.tar && coracle image import /root/coracle/busybox.tar' >/dev/null
   done
   for name in "${pod_nodes[@]}"; do node_ready "$name"; done
@@ -146,12 +147,15 @@ pod_starts() {
 }
 
 limits_hold() {
+  local pids
   kubectl apply -f - <"$here/limits.yaml" >/dev/null
   eventually 60 "the limited pod is Ready" kubectl wait --for=condition=Ready pod/limited --timeout=10s
   kubectl exec limited -- sh -c 'cd /sys/fs/cgroup && head memory.max memory.oom.group cpu.max cpu.weight pids.max /proc/1/oom_score_adj'
   [[ $(kubectl exec limited -- cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory.oom.group) == 16777216$'\n'1 ]] || fail "other limits"
   kubectl patch pod limited --subresource resize -p '{"spec": {"containers": [{"name": "app", "resources": {"limits": {"cpu": "250m", "memory": "32Mi"}}}]}}'
   eventually 30 "the limited pod is resized" resized limited 33554432 '25000 100000'
+  pids=$(cgroup_of_pod limited pids.max)
+  [[ $pids == 300 ]] || fail "a pod may have $pids processes"
   eventually 60 "the greedy container is OOMKilled" reason_is greedy OOMKilled
   # Below what it was born with: only with all capabilities.
   eventually 60 "the guaranteed pod is Ready" kubectl wait --for=condition=Ready pod/guaranteed --timeout=10s
@@ -162,12 +166,17 @@ limits_hold() {
 }
 # resized POD MEMORY_MAX CPU_MAX: as its own cgroup and that of its pod say, without a restart.
 resized() {
-  local inside pod
+  local inside said wanted=$2$'\n'$3
   inside=$(kubectl exec "$1" -- cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/cpu.max)
-  pod=$(kubectl get pod "$1" -o 'jsonpath={.metadata.uid} {.spec.nodeName} {.status.containerStatuses[0].restartCount} {.status.conditions[?(@.type=="PodResizeInProgress")].status}')
-  # shellcheck disable=SC2086 # words
-  set -- "$2"$'\n'"$3" $pod
-  [[ $inside == "$1" && $4 == 0 && -z ${5:-} && $(on "$3" "cd $pods_cgroup/kubepods/burstable/pod$2 && cat memory.max cpu.max") == "$1" ]]
+  said=$(kubectl get pod "$1" -o 'jsonpath={.status.containerStatuses[0].restartCount} {.status.conditions[?(@.type=="PodResizeInProgress")].status}')
+  [[ $inside == "$wanted" && $said == "0 " && $(cgroup_of_pod "$1" memory.max cpu.max) == "$wanted" ]]
+}
+# cgroup_of_pod POD FILE...: of a burstable one.
+cgroup_of_pod() {
+  local uid node
+  read -r uid node < <(kubectl get pod "$1" -o 'jsonpath={.metadata.uid} {.spec.nodeName}{"\n"}')
+  shift
+  on "$node" "cd $pods_cgroup/kubepods/burstable/pod$uid && cat $*"
 }
 refused() { [[ $(kubectl get pod "$1" -o 'jsonpath={.status.containerStatuses[0].state.waiting.message}') == *"$2"* ]]; }
 reason_is() {

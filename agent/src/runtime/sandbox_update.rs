@@ -10,7 +10,11 @@ pub(super) async fn update(inner: &Arc<Inner>, id: &SandboxId, resources: &Resou
     let work = move || {
         let path = sandbox.checkpoint.lock().config.cgroup_parent.clone();
         inner.hierarchies.update(&path, &resources)?;
-        sandbox.update(|checkpoint| checkpoint.config.resources = resources)
+        sandbox.update(|checkpoint| {
+            let current = &mut checkpoint.config.resources;
+            // It stays what it was when the sandbox was made.
+            *current = Resources { pids_limit: current.pids_limit, ..resources };
+        })
     };
     blocking(work).await?
 }
