@@ -14,6 +14,7 @@
 #   VM_SUITE        Debian's release in the VMs [bookworm]
 #   VM_ACCEL, VM_CPUS, VM_LIMIT, VM_PATIENCE   accelerator [tcg], CPUs of each VM [1], seconds for everything [5400],
 #                   factor of all other time limits [4]
+#   VM_TRIES        whole runs until one passes [1]; each that fails is told
 #   VM_KEEP=SECONDS keeps the VMs for a look after a failure
 set -euo pipefail
 
@@ -21,8 +22,16 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 if [[ ! ${VM_BOUNDED:-} ]]; then
   mkdir -p "$4"
-  VM_BOUNDED=1 timeout --kill-after=20 "${VM_LIMIT:-5400}" "$0" "$@" 2>&1 | tee "$4/transcript.txt"
-  exit
+  tries=${VM_TRIES:-1}
+  for ((try = 1; try <= tries; try++)); do
+    if VM_BOUNDED=1 timeout --kill-after=20 "${VM_LIMIT:-5400}" "$0" "$@" 2>&1 | tee "$4/transcript.txt"; then exit; else status=$?; fi
+    # Interrupted.
+    if ((status > 128)); then exit "$status"; fi
+    rm -rf "$4/logs-$try"
+    mv "$4/logs" "$4/logs-$try"
+    echo "tests/vm: try $try of $tries FAILED; its logs are in $4/logs-$try" >&2
+  done
+  exit 1
 fi
 release=$(cd "$1" && pwd) tools=$(cd "$2" && pwd) images=$(cd "$3" && pwd)
 suite=${VM_SUITE:-bookworm}
@@ -87,7 +96,7 @@ finish() {
   trap - EXIT
   set +e
   if ((status)); then
-    printf '\ntests/vm: FAILED in step "%s"; logs are in %s\n' "${current:-start}" "$out" >&2
+    printf '\ntests/vm: FAILED in step "%s"\n' "${current:-start}" >&2
     kubectl get nodes,pods -A -o wide >"$out/kubectl.txt" 2>&1
     kubectl get events -A >>"$out/kubectl.txt" 2>&1
     for name in "${!vm_pid[@]}"; do
