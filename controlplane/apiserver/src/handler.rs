@@ -5,7 +5,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use bytes::{Bytes, BytesMut};
 use coracle_api::{resource::GroupResource, status::Status};
 use futures::FutureExt as _;
-use http::{Response, header, request::Parts};
+use http::{Method, Response, header, request::Parts};
 use http_body_util::BodyExt as _;
 
 use crate::{
@@ -51,6 +51,7 @@ where
             reply::failure(&Status::internal("the request panicked; the server's log has more"))
         }
     };
+    let response = if parts.method == Method::HEAD { reply::without_body(response) } else { response };
     seen.finish(response)
 }
 

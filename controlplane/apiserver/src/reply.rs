@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use coracle_api::status::Status;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use http_body::Body as _;
 
 use crate::body::Body;
 
@@ -61,6 +62,15 @@ impl Reply {
         }
         response
     }
+}
+
+/// The answer to HEAD: what GET gives, but for its body, which clients of HTTP/2 take for an error.
+pub(crate) fn without_body(response: Response<Body>) -> Response<Body> {
+    let (mut parts, body) = response.into_parts();
+    if let Some(size) = body.size_hint().exact() {
+        parts.headers.insert(header::CONTENT_LENGTH, size.into());
+    }
+    Response::from_parts(parts, Bytes::new().into())
 }
 
 /// `299 - "text"`, as RFC 7234 quotes it.

@@ -11,7 +11,7 @@ use coracle_api::{
     resource::Gvk,
     status::{FieldErrors, Status},
 };
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, header};
 use serde_json::{Value, json};
 
 use crate::{
@@ -25,6 +25,7 @@ use crate::{
     reply::Reply,
     request_info::{ResourceRequest, Verb},
     server::ApiServer,
+    table::accept::takes_object,
     user::UserInfo,
 };
 
@@ -91,6 +92,10 @@ pub(crate) async fn create(
     if request.verb != Verb::Create || !request.subresource.is_empty() || !request.name.is_empty() {
         let resource = coracle_api::resource::GroupResource::new(request.group, request.resource);
         return Err(Status::method_not_supported(&resource, request.verb.as_str()));
+    }
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if !takes_object(accept) {
+        return Err(Status::not_acceptable(&["application/json"]));
     }
     server.store.cache.catch_up().await.map_err(cache_status)?;
     let gvk = Gvk::new(request.group, request.version, kind);

@@ -99,6 +99,17 @@ pub fn qualified_name(errors: &mut FieldErrors, path: &str, value: &Value) {
     invalid_all(errors, path, value, name::qualified_name_errors(string(value)));
 }
 
+/// A finalizer: a qualified name with a domain, or one of the three that have none.
+///
+/// Source: `pkg/apis/core/validation/validation.go`, `validateKubeFinalizerName` at v1.37.
+pub fn finalizer(errors: &mut FieldErrors, path: &str, value: &Value) {
+    qualified_name(errors, path, value);
+    let name = string(value);
+    if !name.contains('/') && !matches!(name, "kubernetes" | "orphan" | "foregroundDeletion") {
+        errors.invalid(path, value, "name is neither a standard finalizer name nor is it fully qualified");
+    }
+}
+
 /// A name below a domain, such as `acme.io/foo`.
 pub fn domain_prefixed_path(errors: &mut FieldErrors, path: &str, value: &Value) {
     if !required(errors, path, value) {

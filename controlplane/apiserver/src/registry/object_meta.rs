@@ -11,7 +11,7 @@ use coracle_api::{
 };
 use serde_json::{Map, Value, json};
 
-use super::resource::Resource;
+use super::{check, resource::Resource};
 
 /// Most bytes of all annotations together.
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
@@ -221,9 +221,7 @@ fn owner_references(object: &Value, errors: &mut FieldErrors) {
 fn finalizers(object: &Value, errors: &mut FieldErrors) {
     let all = meta::finalizers(object);
     for (index, finalizer) in all.iter().enumerate() {
-        for reason in name::qualified_name_errors(finalizer) {
-            errors.invalid(format!("metadata.finalizers[{index}]"), &json!(finalizer), reason);
-        }
+        check::finalizer(errors, &format!("metadata.finalizers[{index}]"), &json!(finalizer));
     }
     if all.contains(&FINALIZER_ORPHAN) && all.contains(&FINALIZER_FOREGROUND) {
         errors.invalid(

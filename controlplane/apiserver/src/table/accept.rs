@@ -47,6 +47,12 @@ pub(crate) fn takes_json(media_type: &str) -> bool {
     matches!(media_type, "" | "*/*" | "application/*" | "application/json")
 }
 
+/// Whether the header takes the object itself, which is all that some endpoints give.
+pub(crate) fn takes_object(accept: &str) -> bool {
+    accept.trim().is_empty()
+        || media_ranges(accept).any(|range| range.as_kind.is_empty() && takes_json(range.media_type))
+}
+
 /// The first form in the header that can be served; `None` is 406.
 #[must_use]
 pub fn negotiate(accept: &str) -> Option<Form> {

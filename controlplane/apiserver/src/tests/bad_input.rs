@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 use super::raw::{CONFIG_MAPS, PODS, Raw, admin, config_map, pod};
 use crate::{testing, user::UserInfo};
 
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+
 fn check((code, answer): (u16, Value), expect: u16, reason: &str, message: &str) {
     let said = answer["message"].as_str().unwrap_or_default();
     assert_eq!(code, expect, "{answer}");
@@ -71,6 +73,11 @@ async fn bad_objects_are_422_with_causes() {
     let mut labels = config_map("x");
     labels["metadata"]["labels"] = json!({"a b": "c"});
     check(raw.post(CONFIG_MAPS, labels).await, 422, "Invalid", "metadata.labels: Invalid value: \"a b\"");
+    let mut finalizers = config_map("x");
+    finalizers["metadata"]["finalizers"] = json!(["orphan", "example.com/own", "mine"]);
+    let unqualified = "ConfigMap \"x\" is invalid: metadata.finalizers[2]: Invalid value: \"mine\": name is neither a \
+                       standard finalizer name nor is it fully qualified";
+    check(raw.post(CONFIG_MAPS, finalizers).await, 422, "Invalid", unqualified);
     let mut annotations = config_map("x");
     annotations["metadata"]["annotations"] = json!({"a": "x".repeat(300_000)});
     check(raw.post(CONFIG_MAPS, annotations).await, 422, "Invalid", "metadata.annotations: Too long");
@@ -265,6 +272,11 @@ async fn everybody_may_ask_about_themselves() {
     for (user, allowed) in [(UserInfo::component("test"), true), (UserInfo::new("u", &[]), false)] {
         let (code, answer) = Raw::of(&server, user).post(path, ask("list")).await;
         assert_eq!((code, &answer["status"]["allowed"]), (201, &json!(allowed)), "{answer}");
+    }
+    for (accept, expect) in [(TABLE, 406), (&format!("{TABLE},application/json"), 201)] {
+        let request = http::Request::post(path).header("accept", accept).body(ask("list").to_string().into_bytes().into());
+        let response = testing::client().await.send(request.unwrap()).await.unwrap();
+        assert_eq!(response.status().as_u16(), expect, "no review is a table: {accept}");
     }
     let who = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let raw = Raw::of(&server, UserInfo::new("u", &[]));

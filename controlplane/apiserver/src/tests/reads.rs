@@ -360,3 +360,15 @@ async fn accept_and_content_types_are_negotiated() {
         }
     }
 }
+
+#[tokio::test]
+async fn head_tells_of_what_get_gives_without_giving_it() {
+    let raw = admin().await;
+    let got = raw.response("GET", "/version", "", "").await.into_body().collect_bytes().await.unwrap();
+    let told = raw.response("HEAD", "/version", "", "").await;
+    assert_eq!(
+        (told.status(), &told.headers()["content-length"]),
+        (http::StatusCode::OK, &got.len().to_string().parse().unwrap())
+    );
+    assert_eq!(told.into_body().collect_bytes().await.unwrap().len(), 0);
+}

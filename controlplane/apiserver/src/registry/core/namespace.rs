@@ -70,12 +70,7 @@ impl Strategy for Namespace {
     fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         for finalizer in items(&object["spec"]["finalizers"]) {
-            check::qualified_name(&mut errors, "spec.finalizers", finalizer);
-            let text = string(finalizer);
-            if !text.contains('/') && text != "kubernetes" {
-                let message = "name is neither a standard finalizer name nor is it fully qualified";
-                errors.invalid("spec.finalizers", finalizer, message);
-            }
+            check::finalizer(&mut errors, "spec.finalizers", finalizer);
         }
         errors
     }
