@@ -274,8 +274,9 @@ async fn everybody_may_ask_about_themselves() {
         assert_eq!((code, &answer["status"]["allowed"]), (201, &json!(allowed)), "{answer}");
     }
     for (accept, expect) in [(TABLE, 406), (&format!("{TABLE},application/json"), 201)] {
-        let request = http::Request::post(path).header("accept", accept).body(ask("list").to_string().into_bytes().into());
-        let response = testing::client().await.send(request.unwrap()).await.unwrap();
+        let body = ask("list").to_string().into_bytes();
+        let request = http::Request::post(path).header("accept", accept).body(body.into()).unwrap();
+        let response = testing::client().await.send(request).await.unwrap();
         assert_eq!(response.status().as_u16(), expect, "no review is a table: {accept}");
     }
     let who = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
