@@ -21,6 +21,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 if [[ ! ${VM_BOUNDED:-} ]]; then
+  [[ $(id -u) == 0 ]] || { echo "tests/vm: only root may make namespaces and taps" >&2; exit 1; }
   mkdir -p "$4"
   tries=${VM_TRIES:-1}
   for ((try = 1; try <= tries; try++)); do
@@ -123,7 +124,6 @@ finish() {
 
 # A group is read to its end before it begins: whoever edits this file while it runs does no harm.
 {
-  [[ $(id -u) == 0 ]] || { echo "tests/vm: only root may make namespaces and taps" >&2; exit 1; }
   trap finish EXIT
   trap 'exit 130' INT TERM
   install_missing
