@@ -150,7 +150,8 @@ pub(crate) struct NodeArgs {
     pub(crate) max_pods: u32,
 
     /// Most processes and threads in one pod; -1 for as many as the node bears.
-    #[arg(long, default_value_t = -1, allow_negative_numbers = true, value_name = "N", value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)))]
+    #[arg(long, default_value_t = -1, allow_negative_numbers = true, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)))]
     pub(crate) pod_max_pids: i64,
 
     /// How little of the machine may be left before it takes no more pods, such as

@@ -62,7 +62,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<NetworkList, String> {
     }
     for plugin in &list.plugins {
         match plugin.get("type").and_then(Value::as_str) {
-            Some(kind) if Path::new(kind).components().eq([Component::Normal(kind.as_ref())]) => {}
+            Some(kind) if is_file_name(kind) => {}
             other => return Err(format!("plugin type {other:?} must be a file name")),
         }
     }
@@ -105,6 +105,11 @@ pub(super) fn knows_check(cni_version: &str) -> bool {
 
 fn oldest_version() -> String {
     "0.1.0".into()
+}
+
+/// As a part of a path it leads nowhere else.
+pub(super) fn is_file_name(text: &str) -> bool {
+    Path::new(text).components().eq([Component::Normal(text.as_ref())])
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! What must hold for network configurations and for plugins' results: see [`crate::fuzzing`].
 
-use std::path::{Component, Path};
-
 use coracle_cni::{
     conf::{NetConf, VERSIONS},
     error::WireError,
@@ -9,7 +7,10 @@ use coracle_cni::{
 };
 use serde_json::Value;
 
-use super::{conflist, exec};
+use super::{
+    conflist::{self, is_file_name},
+    exec,
+};
 use crate::runtime::types::PortMapping;
 
 /// A plugin is called by a file's name and told network, version and the result before; a list and the own plugin's
@@ -41,11 +42,6 @@ pub fn cni_configuration(bytes: &[u8]) {
         let written = serde_json::to_vec(&conf).expect("a configuration");
         assert_eq!(NetConf::parse(&written).expect("its own text"), conf);
     }
-}
-
-/// As a part of a path it leads nowhere else.
-fn is_file_name(text: &str) -> bool {
-    Path::new(text).components().eq([Component::Normal(text.as_ref())])
 }
 
 /// Every address that a result lists is known, in every version; an error is the same when it is written again.

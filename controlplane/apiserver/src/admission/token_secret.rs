@@ -46,7 +46,8 @@ pub(crate) fn refill(server: &ApiServer, resource: &Resource, secret: &mut Value
 
 /// The account that a Secret wants a token of.
 fn account_of<'a>(resource: &Resource, secret: &'a Value) -> Option<&'a str> {
-    meta::annotation(secret, ACCOUNT).filter(|_| resource.is_core("secrets") && secret["type"] == TYPE)
+    let is_token_secret = resource.is_core("secrets") && secret["type"] == TYPE;
+    is_token_secret.then(|| meta::annotation(secret, ACCOUNT)).flatten()
 }
 
 /// Adds what is missing, and the present certificate of the cluster.
