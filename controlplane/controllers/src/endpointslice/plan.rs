@@ -60,7 +60,28 @@ pub(super) fn plan(input: &Input<'_>) -> Plan {
     let foreign =
         input.slices.iter().filter(|slice| !families.iter().any(|family| slice.address_type == family.as_str()));
     plan.delete.extend(foreign.map(|slice| slice.as_ref().clone()));
+    reuse(input.service, plan)
+}
+
+/// Writes a slice that would be made into one that would go: whoever watches sees one change, and never two slices of
+/// which one is out of date. Only a slice of this very Service: a namesake's goes with its owner.
+fn reuse(service: &Service, mut plan: Plan) -> Plan {
+    for old in std::mem::take(&mut plan.delete) {
+        let is_ours = is_controlled_by(&old, service);
+        let new = plan.create.iter().rposition(|new| is_ours && new.address_type == old.address_type);
+        match new.map(|at| plan.create.remove(at)) {
+            Some(new) => plan
+                .update
+                .push(EndpointSlice { metadata: ObjectMeta { labels: new.metadata.labels, ..old.metadata }, ..new }),
+            None => plan.delete.push(old),
+        }
+    }
     plan
+}
+
+fn is_controlled_by(slice: &EndpointSlice, service: &Service) -> bool {
+    let mut owners = slice.metadata.owner_references.iter().flatten();
+    owners.any(|owner| owner.controller == Some(true) && Some(&owner.uid) == service.metadata.uid.as_ref())
 }
 
 fn plan_family(input: &Input<'_>, family: Family, slices: &[&EndpointSlice], plan: &mut Plan) {
@@ -79,15 +100,19 @@ fn plan_family(input: &Input<'_>, family: Family, slices: &[&EndpointSlice], pla
         let existing = by_ports.remove(&ports).unwrap_or_default();
         plan_ports(input.service, family, &ports, endpoints, &existing, plan);
     }
-    let mut unused = by_ports.into_values().flatten();
+    let mut unused: Vec<&EndpointSlice> = by_ports.into_values().flatten().collect();
     if nothing_wanted {
         // One empty slice says that the Service is known and has nobody behind it.
-        match unused.next() {
-            Some(slice) => update_if_changed(input.service, slice, Vec::new(), plan),
+        match unused.iter().position(|slice| is_placeholder(slice)) {
+            Some(at) => update_if_changed(input.service, unused.remove(at), Vec::new(), plan),
             None => plan.create.push(new_slice(input.service, family, &Vec::new(), Vec::new())),
         }
     }
-    plan.delete.extend(unused.cloned());
+    plan.delete.extend(unused.into_iter().cloned());
+}
+
+fn is_placeholder(slice: &EndpointSlice) -> bool {
+    slice.endpoints.as_deref().unwrap_or_default().is_empty() && slice.ports.as_deref().unwrap_or_default().is_empty()
 }
 
 /// Distributes `wanted` over the slices that have these ports.

@@ -13,7 +13,12 @@ use crate::pod::{Container, ContainerPort, PodSpec, PodStatus};
 
 fn service() -> Service {
     Service {
-        metadata: ObjectMeta { name: Some("web".into()), namespace: Some("ns".into()), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            name: Some("web".into()),
+            namespace: Some("ns".into()),
+            uid: Some("of-web".into()),
+            ..ObjectMeta::default()
+        },
         spec: Some(ServiceSpec {
             selector: Some([("app".to_owned(), "web".to_owned())].into()),
             ports: Some(vec![ServicePort {
@@ -99,6 +104,30 @@ fn service_without_pods_has_one_empty_slice() {
     apply(plan_for(&service(), &[], &slices), &mut slices, &mut counter);
     assert_eq!(sizes(&slices), [0]);
     assert_eq!(plan_for(&service(), &[], &slices), Plan::default());
+}
+
+#[test]
+fn the_empty_slice_becomes_the_first_filled_one_and_back() {
+    let (mut slices, mut counter) = (Vec::new(), 0);
+    apply(plan_for(&service(), &[], &slices), &mut slices, &mut counter);
+    for (pods, ports) in [(vec![pod(1, true, 8080)], 1), (Vec::new(), 0)] {
+        let plan = plan_for(&service(), &pods, &slices);
+        assert_eq!((plan.create.len(), plan.update.len(), plan.delete.len()), (0, 1, 0));
+        apply(plan, &mut slices, &mut counter);
+        assert_eq!(sizes(&slices), [pods.len()]);
+        assert_eq!(slices[0].ports.as_ref().map_or(0, Vec::len), ports);
+        assert_eq!(plan_for(&service(), &pods, &slices), Plan::default());
+    }
+}
+
+#[test]
+fn a_slice_of_the_services_namesake_is_not_taken_over() {
+    let (mut slices, mut counter) = (Vec::new(), 0);
+    let mut namesake = service();
+    namesake.metadata.uid = Some("of-the-web-before".into());
+    apply(plan_for(&namesake, &[], &slices), &mut slices, &mut counter);
+    let plan = plan_for(&service(), &[pod(1, true, 8080)], &slices);
+    assert_eq!((plan.create.len(), plan.update.len(), plan.delete.len()), (1, 0, 1));
 }
 
 #[test]
