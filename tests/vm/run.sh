@@ -68,15 +68,32 @@ find_release() {
   done
 }
 
+qemu=(qemu-system-x86 qemu-utils)
+packages=(mmdebstrap e2fsprogs openssh-client iproute2 seabios)
+# What of them is called, each with a word that it answers to.
+programs=("qemu-system-x86_64 --version" "qemu-img --version" "mmdebstrap --version" "mke2fs -V" "ssh -V" "ip -V")
+
+# The whole list in one call, and all of qemu in the version that this machine's archive has: a newer qemu-utils from
+# elsewhere goes with no other, and apt would take it away to make room.
 install_missing() {
-  local package missing=()
-  for package in qemu-system-x86 qemu-utils mmdebstrap e2fsprogs openssh-client iproute2 seabios; do
+  local package program version missing=()
+  for package in "${qemu[@]}" "${packages[@]}"; do
     [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || missing+=("$package")
   done
-  ((${#missing[@]})) || return 0
-  echo "installing Debian packages: ${missing[*]}"
-  { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"; } >"$out/apt.log" 2>&1 ||
-    { tail -n 20 "$out/apt.log" >&2; return 1; }
+  if ((${#missing[@]})); then
+    echo "installing Debian packages: ${missing[*]}"
+    apt-get update -q >"$out/apt.log" 2>&1 || { tail -n 20 "$out/apt.log" >&2; return 1; }
+    version=$(apt-cache policy qemu-system-x86 | sed -n 's/^ *Candidate: //p')
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends --allow-downgrades \
+      "${qemu[@]/%/=$version}" "${packages[@]}" >>"$out/apt.log" 2>&1 || { tail -n 20 "$out/apt.log" >&2; return 1; }
+  fi
+  for program in "${programs[@]}"; do
+    # shellcheck disable=SC2086 # a program and its word
+    timeout 20 $program >/dev/null 2>&1 || {
+      echo "tests/vm: '$program' does not answer after installing ${qemu[*]} ${packages[*]}" >&2
+      return 1
+    }
+  done
 }
 
 table=()
