@@ -1,4 +1,5 @@
-//! The shape of the code, checked: file and function lengths, headers, one-way dependencies, words that must not occur.
+//! The shape of the code, checked: file and function lengths, headers, one-way dependencies, where `unsafe` is, words
+//! that must not occur.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,6 +9,7 @@ use std::{
 };
 
 use coracle_tests::workspace;
+use proc_macro2::Span;
 use syn::{spanned::Spanned, visit::Visit};
 
 /// Lines of a file before its tests.
@@ -23,6 +25,7 @@ const LONG_FUNCTIONS: &[(&str, &str)] = &[];
 const EDGES: &[(&str, &[&str])] = &[
     ("coracle-api", &[]),
     ("coracle-relay", &[]),
+    ("coracle-telemetry", &[]),
     ("coracle-store", &["coracle-api"]),
     ("coracle-apiserver", &["coracle-api", "coracle-relay", "coracle-store"]),
     ("coracle-scheduler", &["coracle-api"]),
@@ -67,10 +70,10 @@ fn report(problems: Vec<String>) {
 
 #[test]
 fn files_are_short() {
-    let problems = sources().into_iter().filter_map(|(name, text)| {
-        let lines = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).count();
-        let excused = is_test_file(&name) || LONG_FILES.iter().any(|(file, _)| *file == name);
-        (lines > FILE_LINES_MAX && !excused).then(|| format!("{name}: {lines} lines before its tests"))
+    let problems = sources().into_iter().filter(|(name, _)| !is_test_file(name)).filter_map(|(name, text)| {
+        let lines = text.lines().count() - lines_of_tests(&parse(&name, &text));
+        let excused = LONG_FILES.iter().any(|(file, _)| *file == name);
+        (lines > FILE_LINES_MAX && !excused).then(|| format!("{name}: {lines} lines besides its tests"))
     });
     report(problems.collect());
 }
@@ -78,46 +81,139 @@ fn files_are_short() {
 #[test]
 fn functions_are_short() {
     let problems = sources().into_iter().filter(|(name, _)| !is_test_file(name)).flat_map(|(name, text)| {
-        let file = syn::parse_file(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let mut lengths = Lengths::default();
-        lengths.visit_file(&file);
-        lengths.0.into_iter().filter_map(move |(function, lines)| {
+        let functions = functions_of(&parse(&name, &text));
+        functions.into_iter().filter_map(move |(function, span)| {
+            let lines = lines(span);
             let full = format!("{name}: {function}");
             let excused = LONG_FUNCTIONS.iter().any(|(known, _)| *known == full);
-            (lines > FUNCTION_LINES_MAX && !excused).then(|| format!("{full} has {lines} lines"))
+            (lines > FUNCTION_LINES_MAX && !excused)
+                .then(|| format!("{full} (line {}) has {lines} lines", span.start().line))
         })
     });
     report(problems.collect());
 }
 
-#[derive(Default)]
-struct Lengths(BTreeMap<String, usize>);
+fn parse(name: &str, text: &str) -> syn::File {
+    syn::parse_file(text).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
 
-fn lines(block: &syn::Block) -> usize {
-    let span = block.span();
+fn lines(span: Span) -> usize {
     span.end().line - span.start().line + 1
 }
 
-impl<'ast> Visit<'ast> for Lengths {
+/// Whether an item is there in tests only: `#[cfg(test)]` or `#[cfg(all(test, ..))]`.
+fn is_of_tests(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        let condition = attribute.meta.require_list().map(|list| list.tokens.to_string()).unwrap_or_default();
+        attribute.path().is_ident("cfg") && (condition == "test" || condition.starts_with("all (test"))
+    })
+}
+
+fn lines_of_tests(file: &syn::File) -> usize {
+    let of_tests = file.items.iter().filter(|item| is_of_tests(attributes(item)));
+    of_tests.map(|item| lines(item.span())).sum()
+}
+
+fn attributes(item: &syn::Item) -> &[syn::Attribute] {
+    match item {
+        syn::Item::Const(item) => &item.attrs,
+        syn::Item::Enum(item) => &item.attrs,
+        syn::Item::Fn(item) => &item.attrs,
+        syn::Item::Impl(item) => &item.attrs,
+        syn::Item::Macro(item) => &item.attrs,
+        syn::Item::Mod(item) => &item.attrs,
+        syn::Item::Static(item) => &item.attrs,
+        syn::Item::Struct(item) => &item.attrs,
+        syn::Item::Trait(item) => &item.attrs,
+        syn::Item::Type(item) => &item.attrs,
+        syn::Item::Use(item) => &item.attrs,
+        _ => &[],
+    }
+}
+
+/// Every function with a body outside of tests, namesakes too, and where it is.
+fn functions_of(file: &syn::File) -> Vec<(String, Span)> {
+    let mut functions = Functions::default();
+    functions.visit_file(file);
+    functions.0
+}
+
+#[derive(Default)]
+struct Functions(Vec<(String, Span)>);
+
+impl<'ast> Visit<'ast> for Functions {
     fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
-        self.0.insert(item.sig.ident.to_string(), lines(&item.block));
+        self.0.push((item.sig.ident.to_string(), item.block.span()));
         syn::visit::visit_item_fn(self, item);
     }
 
     fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
-        self.0.insert(item.sig.ident.to_string(), lines(&item.block));
+        self.0.push((item.sig.ident.to_string(), item.block.span()));
         syn::visit::visit_impl_item_fn(self, item);
     }
 
-    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
-        let is_test = item.attrs.iter().any(|attribute| {
-            attribute.path().is_ident("cfg")
-                && attribute.meta.require_list().is_ok_and(|l| l.tokens.to_string() == "test")
-        });
-        if !is_test {
-            syn::visit::visit_item_mod(self, item);
+    fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
+        self.0.extend(item.default.iter().map(|block| (item.sig.ident.to_string(), block.span())));
+        syn::visit::visit_trait_item_fn(self, item);
+    }
+
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        if !is_of_tests(attributes(item)) {
+            syn::visit::visit_item(self, item);
         }
     }
+}
+
+/// What `unsafe` may be in: the same files that ARCHITECTURE.md names with their reasons.
+#[test]
+fn unsafe_is_where_the_architecture_says() {
+    let text = fs::read_to_string(workspace().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    let listed: BTreeSet<String> = text
+        .lines()
+        .skip_while(|line| !line.starts_with("| `unsafe` in"))
+        .skip(2)
+        .map_while(|line| line.strip_prefix("| `")?.split_once('`'))
+        .map(|(file, _)| file.to_owned())
+        .collect();
+    let found: BTreeSet<String> =
+        sources().into_iter().filter(|(_, text)| has_unsafe(text)).map(|(name, _)| name).collect();
+    let missing = found.difference(&listed).map(|file| format!("{file}: unsafe, and not in ARCHITECTURE.md's table"));
+    let stale = listed.difference(&found).map(|file| format!("{file}: in ARCHITECTURE.md's table without unsafe"));
+    report(missing.chain(stale).collect());
+}
+
+fn has_unsafe(text: &str) -> bool {
+    let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    code.into_iter()
+        .any(|line| line.contains("unsafe {") || line.contains("unsafe fn ") || line.contains("unsafe impl "))
+}
+
+/// What stands for work not done, or for a name that says nothing.
+const WORDS: &[(&str, &str)] = &[
+    ("TODO", "what is to be done is an issue, or done"),
+    ("FIXME", "what is broken is mended"),
+    ("XXX", "says nothing"),
+    ("HACK", "say why it must be so"),
+];
+const MODULE_NAMES: &[&str] = &["utils", "util", "helpers", "helper", "common", "misc"];
+
+#[test]
+fn words_that_must_not_occur_do_not() {
+    // This file has to name them.
+    let sources = || sources().into_iter().filter(|(name, _)| !name.ends_with("/tidy.rs"));
+    let words = sources().flat_map(|(name, text)| {
+        let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.to_owned())).collect::<Vec<_>>();
+        lines.into_iter().flat_map(move |(at, line)| {
+            let in_line = |word: &str| line.split(|c: char| !c.is_alphanumeric()).any(|part| part == word);
+            let found = WORDS.iter().filter(|(word, _)| in_line(word));
+            found.map(|(word, why)| format!("{name}:{at}: {word}: {why}")).collect::<Vec<_>>()
+        })
+    });
+    let names = sources().filter_map(|(name, _)| {
+        let stem = Path::new(&name).file_stem()?.to_str()?;
+        MODULE_NAMES.contains(&stem).then(|| format!("{name}: the name does not say what is in it"))
+    });
+    report(words.chain(names).collect());
 }
 
 #[test]
