@@ -65,8 +65,9 @@ check-deploy: ## shellcheck and vagrant validate
 	tests/check-deploy.sh
 
 .PHONY: check
-check: ## fmt, clippy, doc, tidy
+check: deps ## fmt, clippy, doc, deny, tidy
 	cargo fmt --all --check
+	tests/deny.sh "$(TOOLS)"
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 	cargo nextest run --locked -p coracle-tests --test tidy

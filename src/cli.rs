@@ -82,6 +82,15 @@ pub(crate) struct ClusterArgs {
     pub(crate) cluster_cidr: IpNet,
 }
 
+/// What keeps the objects.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Store {
+    /// One file below the data directory.
+    Sqlite,
+    /// Nothing: all is gone with the process.
+    Memory,
+}
+
 /// The control plane's own flags.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ControlPlaneArgs {
@@ -98,8 +107,8 @@ pub(crate) struct ControlPlaneArgs {
     pub(crate) tls_san: Vec<String>,
 
     /// Where objects are kept.
-    #[arg(long, default_value = "sqlite", value_parser = ["sqlite", "memory"])]
-    pub(crate) store: String,
+    #[arg(long, value_enum, default_value_t = Store::Sqlite)]
+    pub(crate) store: Store,
 
     /// Where the administrator's kubeconfig is written [default: DATA_DIR/admin.kubeconfig].
     #[arg(long, value_name = "FILE")]

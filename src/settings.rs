@@ -9,7 +9,7 @@ use anyhow::{Context, anyhow, bail};
 use coracle_agent::AgentConfig;
 use coracle_controlplane::{ServerConfig, StoreEngine};
 
-use crate::cli::{ClusterArgs, ControlPlaneArgs, DataDir, NodeArgs};
+use crate::cli::{ClusterArgs, ControlPlaneArgs, DataDir, NodeArgs, Store};
 
 /// What the server is told.
 pub(crate) fn server_config(
@@ -27,7 +27,10 @@ pub(crate) fn server_config(
     config.names.clone_from(&args.tls_san);
     config.service_cidr = cluster.service_cidr;
     config.cluster_cidr = cluster.cluster_cidr;
-    config.store = if args.store == "memory" { StoreEngine::Memory } else { StoreEngine::Sqlite };
+    config.store = match args.store {
+        Store::Sqlite => StoreEngine::Sqlite,
+        Store::Memory => StoreEngine::Memory,
+    };
     if let Some(path) = &args.kubeconfig_out {
         config.kubeconfig_out = std::path::absolute(path).context("--kubeconfig-out")?;
     }

@@ -1,6 +1,7 @@
 //! The verbs of resources: from a parsed request to the registry and back, one verb a file.
 //!
-//! Authorization has been done. Nothing here knows a kind by name.
+//! Authorization has been done. Kinds are named only where a verb means another thing for
+//! them: what a namespace's deletion, a pod's grace period or a token Secret asks for.
 
 pub(crate) mod apply;
 pub(crate) mod create;

@@ -1,6 +1,6 @@
 //! The list of every built-in kind that is served.
 //!
-//! Routing, discovery, OpenAPI and the generic registry all go by this list; nothing else names kinds one by one.
+//! Routing, discovery, OpenAPI and the generic registry all go by this list; what else names a kind is about that kind.
 
 use super::strategy::Strategy;
 use super::{
