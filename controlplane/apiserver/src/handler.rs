@@ -20,7 +20,7 @@ use crate::{
     registry::{store::update::Part, strategy::Subresource},
     reply::{self, Reply},
     request_info::{RequestInfo, ResourceRequest, Verb},
-    review,
+    review, route,
     server::ApiServer,
     subresource, unstored,
     user::UserInfo,
@@ -67,6 +67,7 @@ where
 {
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let request = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
+    route::check(&server.registry, &request)?;
     let permit = if is_exempt(&request) {
         None
     } else {
@@ -133,15 +134,18 @@ async fn main_resource(call: &Call<'_>) -> Result<Reply, Status> {
         Verb::Get => endpoints::get::get(call).await,
         Verb::List => Box::pin(endpoints::list::list(call)).await,
         Verb::Watch => Box::pin(endpoints::watch::watch(call)).await,
-        Verb::Create if call.info.name.is_empty() || call.resource.is_core("namespaces") => {
-            Box::pin(endpoints::create::create(call)).await
-        }
+        Verb::Create if !call.info.is_named && has_place(call) => Box::pin(endpoints::create::create(call)).await,
         Verb::Update if !call.info.name.is_empty() => Box::pin(endpoints::update::update(call, Part::Main)).await,
         Verb::Patch if !call.info.name.is_empty() => Box::pin(endpoints::patch::patch(call, Part::Main)).await,
         Verb::Delete => Box::pin(endpoints::delete::delete(call)).await,
-        Verb::DeleteCollection => Box::pin(endpoints::delete::delete_collection(call)).await,
+        Verb::DeleteCollection if has_place(call) => Box::pin(endpoints::delete::delete_collection(call)).await,
         _ => Err(unsupported(call)),
     }
+}
+
+/// Whether the URL says where objects are to be: what is in namespaces is only read in all of them at once.
+fn has_place(call: &Call<'_>) -> bool {
+    call.info.in_namespace || !call.resource.is_namespaced()
 }
 
 pub(crate) fn unsupported(call: &Call<'_>) -> Status {

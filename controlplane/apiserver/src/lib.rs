@@ -13,6 +13,7 @@
 //! | `serve` | listening, TLS, connections, limits |
 //! | `handler` | one request from parts to response |
 //! | [`request_info`] | what a URL asks for, in upstream's terms |
+//! | `route` | which URLs there are: the scope of a path against the scope of the kind |
 //! | `authn`, `authz` | who asks, and whether they may |
 //! | `admission` | what a write needs beyond its own validity: quota, limit ranges, rights |
 //! | `endpoints` | one verb a file |
@@ -54,6 +55,7 @@ mod query;
 mod reply;
 pub mod request_info;
 mod review;
+mod route;
 mod serve;
 pub mod server;
 mod subresource;

@@ -43,10 +43,15 @@ pub(crate) static RESOURCES: [ResourceInfo; 2] = [
     ResourceInfo { kind: "PodMetrics", plural: "pods", ..INFO },
 ];
 
+/// The resource that a path names, if it is one of these.
+pub(crate) fn info(request: &ResourceRequest<'_>) -> Option<&'static ResourceInfo> {
+    let is_ours = request.group == GROUP && request.version == VERSION;
+    RESOURCES.iter().find(|resource| is_ours && resource.plural == request.resource)
+}
+
 /// The resource that a request is about, if it is one of these.
-pub(crate) fn find(info: &ResourceRequest<'_>) -> Option<&'static ResourceInfo> {
-    let is_ours = info.group == GROUP && info.version == VERSION && info.subresource.is_empty();
-    RESOURCES.iter().find(|resource| is_ours && resource.plural == info.resource)
+pub(crate) fn find(request: &ResourceRequest<'_>) -> Option<&'static ResourceInfo> {
+    info(request).filter(|_| request.subresource.is_empty())
 }
 
 /// Serves such a request.

@@ -76,6 +76,10 @@ pub struct ResourceRequest<'a> {
     pub rest: &'a str,
     /// Whether the URL names a namespace that the resource is in (false for `/api/v1/namespaces/x`).
     pub in_namespace: bool,
+    /// Whether the URL itself names an object: [`ResourceRequest::name`] may come from a field selector.
+    pub is_named: bool,
+    /// Whether the URL is of the old form for watches, `/api/v1/watch/pods`.
+    pub is_old_watch: bool,
 }
 
 /// What a URL asks for.
@@ -106,11 +110,10 @@ impl<'a> RequestInfo<'a> {
         };
         let Some(version) = version else { return non_resource };
         let Some(mut first) = parts.next() else { return non_resource };
-        let mut legacy_watch = false;
-        if first == "watch" {
+        let is_old_watch = first == "watch";
+        if is_old_watch {
             let Some(next) = parts.next() else { return non_resource };
             first = next;
-            legacy_watch = true;
         }
         let mut request = ResourceRequest {
             verb: Verb::Other,
@@ -122,6 +125,8 @@ impl<'a> RequestInfo<'a> {
             name: Cow::Borrowed(""),
             rest: "",
             in_namespace: false,
+            is_named: false,
+            is_old_watch,
         };
         if first == "namespaces" {
             if let Some(namespace) = parts.next() {
@@ -129,7 +134,10 @@ impl<'a> RequestInfo<'a> {
                 request.name = request.namespace.clone();
                 match parts.next() {
                     None => {}
-                    Some(sub @ ("status" | "finalize")) => request.subresource = sub,
+                    Some(sub @ ("status" | "finalize")) => {
+                        request.subresource = sub;
+                        request.rest = parts.0;
+                    }
                     Some(resource) => {
                         request.in_namespace = true;
                         request.resource = resource;
@@ -141,7 +149,8 @@ impl<'a> RequestInfo<'a> {
         } else {
             request.take_name(&mut parts);
         }
-        request.verb = verb(method, &request.name, legacy_watch, query);
+        request.is_named = !request.name.is_empty();
+        request.verb = verb(method, request.is_named, is_old_watch, query);
         if matches!(request.verb, Verb::List | Verb::Watch | Verb::DeleteCollection)
             && let Some(name) = query.text("fieldSelector").and_then(selected_name)
         {
@@ -172,15 +181,17 @@ impl<'a> ResourceRequest<'a> {
     }
 }
 
-fn verb(method: &Method, name: &str, legacy_watch: bool, query: &Query<'_>) -> Verb {
+fn verb(method: &Method, is_named: bool, is_old_watch: bool, query: &Query<'_>) -> Verb {
     match *method {
+        Method::GET | Method::HEAD if is_old_watch => Verb::Watch,
+        // Nothing is written at the path of a watch.
+        _ if is_old_watch => Verb::Other,
         Method::POST => Verb::Create,
         Method::PUT => Verb::Update,
         Method::PATCH => Verb::Patch,
-        Method::DELETE if name.is_empty() => Verb::DeleteCollection,
+        Method::DELETE if !is_named => Verb::DeleteCollection,
         Method::DELETE => Verb::Delete,
-        Method::GET | Method::HEAD if legacy_watch => Verb::Watch,
-        Method::GET | Method::HEAD if !name.is_empty() => Verb::Get,
+        Method::GET | Method::HEAD if is_named => Verb::Get,
         Method::GET | Method::HEAD if query.flag("watch").unwrap_or(false) => Verb::Watch,
         Method::GET | Method::HEAD => Verb::List,
         _ => Verb::Other,

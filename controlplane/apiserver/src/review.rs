@@ -31,30 +31,36 @@ use crate::{
 
 /// The kinds of reviews, for discovery and OpenAPI. They have no store, so they are none of the registry's.
 pub(crate) static INFOS: [ResourceInfo; 6] = [
-    info(AUTHENTICATION, "SelfSubjectReview", "selfsubjectreviews", "selfsubjectreview", Scope::Cluster),
-    info(AUTHENTICATION, "TokenReview", "tokenreviews", "tokenreview", Scope::Cluster),
-    info(
+    of_group(AUTHENTICATION, "SelfSubjectReview", "selfsubjectreviews", "selfsubjectreview", Scope::Cluster),
+    of_group(AUTHENTICATION, "TokenReview", "tokenreviews", "tokenreview", Scope::Cluster),
+    of_group(
         AUTHORIZATION,
         "LocalSubjectAccessReview",
         "localsubjectaccessreviews",
         "localsubjectaccessreview",
         Scope::Namespaced,
     ),
-    info(
+    of_group(
         AUTHORIZATION,
         "SelfSubjectAccessReview",
         "selfsubjectaccessreviews",
         "selfsubjectaccessreview",
         Scope::Cluster,
     ),
-    info(AUTHORIZATION, "SelfSubjectRulesReview", "selfsubjectrulesreviews", "selfsubjectrulesreview", Scope::Cluster),
-    info(AUTHORIZATION, "SubjectAccessReview", "subjectaccessreviews", "subjectaccessreview", Scope::Cluster),
+    of_group(
+        AUTHORIZATION,
+        "SelfSubjectRulesReview",
+        "selfsubjectrulesreviews",
+        "selfsubjectrulesreview",
+        Scope::Cluster,
+    ),
+    of_group(AUTHORIZATION, "SubjectAccessReview", "subjectaccessreviews", "subjectaccessreview", Scope::Cluster),
 ];
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
 
-const fn info(
+const fn of_group(
     group: &'static str,
     kind: &'static str,
     plural: &'static str,
@@ -64,20 +70,16 @@ const fn info(
     ResourceInfo { kind, plural, singular, scope, verbs: &["create"], ..ResourceInfo::in_group(group, "v1") }
 }
 
+/// The resource that a path names, if it is one of these.
+pub(crate) fn info(request: &ResourceRequest<'_>) -> Option<&'static ResourceInfo> {
+    INFOS
+        .iter()
+        .find(|info| info.group == request.group && info.version == request.version && info.plural == request.resource)
+}
+
 /// The kind that a resource of reviews speaks; `None` if it is none.
 pub(crate) fn kind(request: &ResourceRequest<'_>) -> Option<&'static str> {
-    if request.version != "v1" {
-        return None;
-    }
-    if request.group != AUTHENTICATION && request.group != AUTHORIZATION {
-        return None;
-    }
-    let is_asked = |info: &&ResourceInfo| {
-        info.group == request.group
-            && info.plural == request.resource
-            && (info.scope == Scope::Namespaced) == request.in_namespace
-    };
-    INFOS.iter().find(is_asked).map(|info| info.kind)
+    info(request).map(|info| info.kind)
 }
 
 /// Answers a review.

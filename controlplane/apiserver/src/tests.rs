@@ -11,6 +11,7 @@ mod pod_admission;
 mod quota;
 mod raw;
 mod reads;
+mod routes;
 mod services;
 mod streams;
 mod subresources;

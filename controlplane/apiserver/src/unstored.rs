@@ -49,10 +49,15 @@ pub(crate) static INFOS: [&ResourceInfo; 2] = [&BINDINGS, &COMPONENT_STATUSES];
 const DEPRECATED: &str = "v1 ComponentStatus is deprecated in v1.19+";
 const COMPONENTS: [&str; 3] = ["controller-manager", "etcd-0", "scheduler"];
 
+/// The resource that a path names, if it is one of these.
+pub(crate) fn info(request: &ResourceRequest<'_>) -> Option<&'static ResourceInfo> {
+    let is_core = request.group.is_empty() && request.version == "v1";
+    INFOS.into_iter().find(|resource| is_core && resource.plural == request.resource)
+}
+
 /// The resource that a request is about, if it is one of these.
-pub(crate) fn find(info: &ResourceRequest<'_>) -> Option<&'static ResourceInfo> {
-    let is_core = info.group.is_empty() && info.version == "v1" && info.subresource.is_empty();
-    INFOS.into_iter().find(|resource| is_core && resource.plural == info.resource)
+pub(crate) fn find(request: &ResourceRequest<'_>) -> Option<&'static ResourceInfo> {
+    info(request).filter(|_| request.subresource.is_empty())
 }
 
 /// One request to one of these.
