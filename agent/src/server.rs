@@ -1,7 +1,7 @@
 //! The node's HTTPS API on port 10250: logs, exec, attach, port-forward, and what runs here.
 //!
-//! For the API server only: a client certificate of the cluster's CA with group `system:masters` is required on every
-//! route. Without one 401, with another identity 403, whatever the route.
+//! For the API server only: its client certificate is required on every route. Without one 401, with another identity
+//! 403, whatever the route.
 
 mod auth;
 mod exec;
@@ -32,6 +32,7 @@ use crate::{
     runtime::types::{ContainerState, ContainerStatus, PodUid},
 };
 
+use auth::Acceptor;
 use reply::{Body, ReplyError, exposition, json, text};
 pub(crate) use usage::Recorder;
 
@@ -61,10 +62,10 @@ async fn serve(server: ServerContext, shutdown: CancellationToken) {
     let pki = join::pki_dir(config);
     let purpose = || Purpose::serving(&config.node_name, config.node_ip);
     let (identity, listener) = tokio::join!(obtain(&server, purpose(), &pki), listen(&server));
-    let acceptor = match auth::acceptor(Arc::clone(&identity), &server.ca) {
+    let acceptor = match Acceptor::new(Arc::clone(&identity), server.ca.clone()) {
         Ok(acceptor) => acceptor,
         Err(error) => {
-            tracing::error!(%error, "set up TLS of the node's API");
+            tracing::error!(error = &error as &dyn std::error::Error, "set up TLS of the node's API");
             return std::future::pending().await;
         }
     };
@@ -92,15 +93,20 @@ async fn listen(server: &ServerContext) -> TcpListener {
     }
 }
 
-async fn accept(server: ServerContext, listener: TcpListener, acceptor: TlsAcceptor) {
+async fn accept(server: ServerContext, listener: TcpListener, acceptor: Acceptor) {
     // Streams end with the process; nothing waits for them.
     let connections = TaskTracker::new();
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let (server, acceptor) = (server.clone(), acceptor.clone());
-                connections.spawn(async move { connection(server, acceptor, stream).await });
-            }
+            Ok((stream, _)) => match acceptor.current() {
+                Ok(acceptor) => {
+                    let server = server.clone();
+                    connections.spawn(async move { connection(server, acceptor, stream).await });
+                }
+                Err(error) => {
+                    tracing::error!(error = &error as &dyn std::error::Error, "set up TLS of the node's API");
+                }
+            },
             Err(error) => {
                 tracing::warn!(%error, "accept a connection");
                 tokio::time::sleep(RETRY / 10).await;

@@ -14,10 +14,10 @@ use std::{
 
 use coracle_apiserver::{
     ApiServer, ApiServerConfig, ApiServerError, UserInfo,
-    pki::{self, Pki, PkiError, ServerNames},
+    pki::{self, KeyPair, Pki, PkiError, ServerNames},
     token_file::{self, TokenFileError},
 };
-use coracle_controllers::{Clients, ControllersConfig};
+use coracle_controllers::{CertificateAuthority, Clients, ControllersConfig};
 use coracle_scheduler::SchedulerConfig;
 use coracle_store::{
     Backend, StoreError,
@@ -256,7 +256,13 @@ fn start_parts(
     parts.push(("the scheduler", tokio::spawn(scheduler)));
     // Validated: IPv4.
     if let IpNet::V4(cluster_cidr) = config.cluster_cidr {
-        let mut controllers = ControllersConfig::new(cluster_cidr, pki.ca.cert_pem.clone(), pki.ca.key_pem.clone());
+        let authority = |pair: &KeyPair| CertificateAuthority {
+            certificate_pem: pair.cert_pem.clone(),
+            key_pem: pair.key_pem.clone(),
+        };
+        let mut controllers = ControllersConfig::new(cluster_cidr, authority(&pki.ca), authority(&pki.kubelet_ca));
+        controllers.service_cidr = Some(config.service_cidr);
+        controllers.has_loopback_nodes = config.advertise.is_loopback();
         controllers.node_mask_bits = NODE_MASK_BITS.max(cluster_cidr.prefix_len());
         controllers.node_monitor_grace = config.node_monitor_grace;
         controllers.eviction_timeout = config.eviction_timeout;

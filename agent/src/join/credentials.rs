@@ -26,6 +26,7 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use super::{JoinError, csr};
 
+const SERVING: &str = "serving";
 const RETRY_MIN: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(300);
 /// Renewed when this part of its life is over.
@@ -37,6 +38,8 @@ pub(crate) struct Stored {
     key: Arc<CertifiedKey>,
     common_name: Option<String>,
     addresses: Vec<IpAddr>,
+    /// The authority that issued it, if it came with it.
+    authority: Option<CertificateDer<'static>>,
     not_before: SystemTime,
     not_after: SystemTime,
 }
@@ -82,6 +85,11 @@ impl Identity {
     fn key(&self) -> Arc<CertifiedKey> {
         Arc::clone(&self.current.read().key)
     }
+
+    /// The authority that issued it, if it came with it.
+    pub(crate) fn authority(&self) -> Option<CertificateDer<'static>> {
+        self.current.read().authority.clone()
+    }
 }
 
 impl ResolvesClientCert for Identity {
@@ -115,7 +123,12 @@ impl Purpose {
 
     /// The identity of the node's own HTTPS API.
     pub(crate) fn serving(node_name: &str, address: IpAddr) -> Self {
-        Self { name: "serving", wanted: csr::Wanted::serving(node_name, address) }
+        Self { name: SERVING, wanted: csr::Wanted::serving(node_name, address) }
+    }
+
+    /// Whether a certificate is of the time before nodes had an authority of their own: clients of the API believe it.
+    fn is_outdated(&self, identity: &Identity) -> bool {
+        self.name == SERVING && identity.authority().is_none()
     }
 
     /// The stored certificate if it is still good, or a new one; tries until it has one.
@@ -139,7 +152,7 @@ impl Purpose {
     }
 }
 
-/// Renews the certificate before it expires, until `shutdown`.
+/// Renews the certificate before it expires, until `shutdown`; an outdated one at once.
 pub(crate) async fn keep_renewed(
     client: kube::Client,
     pki: std::path::PathBuf,
@@ -148,8 +161,9 @@ pub(crate) async fn keep_renewed(
     shutdown: CancellationToken,
 ) {
     let mut pause = RETRY_MIN;
+    let renew_in = || identity.current.read().renew_in();
+    let mut wait = if purpose.is_outdated(&identity) { Duration::ZERO } else { renew_in() };
     loop {
-        let wait = identity.current.read().renew_in();
         tokio::select! {
             () = shutdown.cancelled() => return,
             () = tokio::time::sleep(wait) => {}
@@ -163,11 +177,11 @@ pub(crate) async fn keep_renewed(
             Ok(stored) => {
                 tracing::info!(certificate = purpose.name, "renewed a certificate");
                 *identity.current.write() = stored;
-                pause = RETRY_MIN;
+                (wait, pause) = (renew_in(), RETRY_MIN);
             }
             Err(error) => {
                 tracing::warn!(certificate = purpose.name, %error, "renew a certificate");
-                tokio::time::sleep(pause).await;
+                wait = pause;
                 pause = (pause * 2).min(RETRY_MAX);
             }
         }
@@ -240,6 +254,7 @@ fn parse(certificate: &[u8], key: &[u8]) -> Result<Stored, String> {
     let (_, x509) = X509Certificate::from_der(leaf).map_err(|e| e.to_string())?;
     let common_name = x509.subject().iter_common_name().next().and_then(|name| name.as_str().ok()).map(str::to_owned);
     let addresses = addresses_in(&x509);
+    let authority = chain.iter().skip(1).find(|other| has_issued(other, &x509)).cloned();
     let time = |seconds: i64| SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
     let (not_before, not_after) =
         (time(x509.validity().not_before.timestamp()), time(x509.validity().not_after.timestamp()));
@@ -247,7 +262,13 @@ fn parse(certificate: &[u8], key: &[u8]) -> Result<Stored, String> {
     let signing = rustls::crypto::ring::sign::any_supported_type(&key).map_err(|e| e.to_string())?;
     let certified = CertifiedKey::new(chain, signing);
     certified.keys_match().map_err(|_| "certificate and key do not belong together".to_owned())?;
-    Ok(Stored { key: Arc::new(certified), common_name, addresses, not_before, not_after })
+    Ok(Stored { key: Arc::new(certified), common_name, addresses, authority, not_before, not_after })
+}
+
+/// Whether `der` is the authority that a certificate names as its own.
+fn has_issued(der: &CertificateDer<'_>, certificate: &X509Certificate<'_>) -> bool {
+    X509Certificate::from_der(der)
+        .is_ok_and(|(_, authority)| authority.is_ca() && authority.subject() == certificate.issuer())
 }
 
 /// The addresses among the subject's alternative names.
@@ -299,6 +320,36 @@ mod tests {
         assert!(stored.names(&csr::Wanted::serving("n1", address("192.0.2.1"))));
         assert!(!stored.names(&csr::Wanted::serving("n1", address("192.0.2.2"))));
         assert!(stored.names(&csr::Wanted::client("n1")));
+    }
+
+    /// A certificate of an authority, and the authority itself, both PEM.
+    fn issued(cn: &str) -> (csr::Pair, String) {
+        let key = rcgen::KeyPair::generate().expect("key");
+        let mut params = rcgen::CertificateParams::new(Vec::new()).expect("params");
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.distinguished_name.push(rcgen::DnType::CommonName, "authority");
+        let authority = params.self_signed(&key).expect("authority").pem();
+        let issuer = rcgen::Issuer::new(params, key);
+        let key = rcgen::KeyPair::generate().expect("key");
+        let mut params = rcgen::CertificateParams::new(Vec::new()).expect("params");
+        params.distinguished_name.push(rcgen::DnType::CommonName, cn);
+        let certificate = params.signed_by(&key, &issuer).expect("certificate").pem();
+        (csr::Pair { certificate, key: key.serialize_pem() }, authority)
+    }
+
+    #[test]
+    fn authority_is_the_one_that_came_with_the_certificate() {
+        let identity = |pair| Identity::new(Stored::from_pair(pair).expect("pair"));
+        let (mut pair, authority) = issued("system:node:n1");
+        let purpose = Purpose::serving("n1", IpAddr::from([192, 0, 2, 1]));
+        let alone = identity(csr::Pair { certificate: pair.certificate.clone(), key: pair.key.clone() });
+        assert!(alone.authority().is_none() && purpose.is_outdated(&alone));
+        assert!(!Purpose::client("n1").is_outdated(&alone), "the API server knows its own authority");
+        let (_, stranger) = issued("system:node:n2");
+        pair.certificate.push_str(&stranger.replace("authority", "stranger"));
+        pair.certificate.push_str(&authority);
+        let known = identity(pair);
+        assert!(known.authority().is_some() && !purpose.is_outdated(&known));
     }
 
     #[test]

@@ -15,6 +15,7 @@
 //! | [`request_info`] | what a URL asks for, in upstream's terms |
 //! | `route` | which URLs there are: the scope of a path against the scope of the kind |
 //! | `authn`, `authz` | who asks, and whether they may |
+//! | `address` | which addresses are dialled for others |
 //! | `admission` | what a write needs beyond its own validity: quota, limit ranges, rights |
 //! | `endpoints` | one verb a file |
 //! | `subresource` | status, scale, binding, eviction, token, streams |
@@ -34,6 +35,7 @@
 //! Architecture invariant: nothing outside this crate touches the store.
 #![forbid(unsafe_code)]
 
+mod address;
 mod admission;
 mod authn;
 mod authz;

@@ -1,9 +1,20 @@
 //! The cluster's certificates and keys: made once, loaded on every later start, renewed when near expiry.
 //!
-//! Layout under the directory (mode 0700, every file 0600): `ca.{crt,key}`, `server.{crt,key}` (leaf and CA),
-//! `admin.{crt,key}`, `kubelet-client.{crt,key}`, `sa.key`. Keys are ECDSA P-256 in PKCS#8.
+//! Layout under the directory (mode 0700, every file 0600), keys ECDSA P-256 in PKCS#8:
 //!
-//! Nothing here signs a node's request: that is the certificate controller, which gets the CA from here.
+//! ```text
+//! ca                         trusted by clients of the API, and by the API server for its clients
+//!   server                   what the API server shows (leaf and CA)
+//!   admin                    the administrator, system:masters
+//!   kubelet-client           the API server's to agents that know `ca` alone: they joined before `kubelet-ca` was
+//! kubelet-ca                 trusted between API server and the nodes' port 10250, and nowhere else
+//!   apiserver-kubelet-client the API server's to agents
+//! sa.key                     signs service-account tokens
+//! ```
+//! So a node's serving certificate is good for nothing with the API's clients, whatever names it has, and what the API
+//! server shows to a node is nobody who may do anything with the API.
+//!
+//! Nothing here signs a node's request: that is the certificate controller, which gets both CAs from here.
 //!
 //! Source: RFC 5280; what strict clients check is named beside each extension.
 
@@ -20,12 +31,14 @@ mod issue;
 mod kubeconfig;
 
 pub use file::write_private;
-use issue::{Authority, Profile};
+use issue::{Authority, AuthorityName, CA, KUBELET_CA, Profile};
 
-use crate::user::GROUP_MASTERS;
+use crate::user::{GROUP_MASTERS, GROUP_NODES};
 
-/// CN of the client certificate that the API server shows to the nodes' port 10250.
+/// CN of the client certificate that the API server shows to the nodes' port 10250. Agents admit it by this name.
 pub const KUBELET_CLIENT_NAME: &str = "kube-apiserver-kubelet-client";
+/// Its group, which no role is given to: the certificate opens nothing of the API.
+const GROUP_KUBELET_CLIENTS: &str = "system:kubelet-clients";
 /// CN of the administrator's client certificate.
 pub const ADMIN_NAME: &str = "kubernetes-admin";
 
@@ -121,8 +134,12 @@ pub struct Pki {
     pub server: KeyPair,
     /// The administrator's identity (`system:masters`).
     pub admin: KeyPair,
+    /// The authority of the nodes' port 10250: of their serving certificates, and of who may ask there.
+    pub kubelet_ca: KeyPair,
     /// The API server's identity towards nodes.
     pub kubelet_client: KeyPair,
+    /// The same for agents that know the cluster's authority alone.
+    pub old_kubelet_client: KeyPair,
     /// Signs service-account tokens: PKCS#8 PEM, P-256.
     pub service_account_key_pem: String,
 }
@@ -134,18 +151,18 @@ impl Pki {
     /// The directory cannot be read or written, or holds damaged files: permanent.
     pub fn open(dir: &Path, names: &ServerNames) -> Result<Self, PkiError> {
         file::ensure_private_dir(dir)?;
-        let ca = match file::read_pair(dir, "ca")? {
-            Some(pair) => pair,
-            None => file::write_pair(dir, "ca", Authority::create()?)?,
-        };
-        let authority = Authority::load(&ca)?;
-        let ensure = |name: &str, profile: Profile| match file::read_pair(dir, name)? {
-            Some(pair) if issue::is_current(&pair, &ca, &profile) => Ok(pair),
-            _ => file::write_pair(dir, name, authority.issue(&profile)?),
-        };
-        let server = ensure("server", server_profile(names))?;
-        let admin = ensure("admin", Profile::client(ADMIN_NAME, GROUP_MASTERS))?;
-        let kubelet_client = ensure("kubelet-client", Profile::client(KUBELET_CLIENT_NAME, GROUP_MASTERS))?;
+        let (ca, authority) = ensure_authority(dir, &CA)?;
+        let (kubelet_ca, kubelet_authority) = ensure_authority(dir, &KUBELET_CA)?;
+        let ensure =
+            |name: &str, ca: &KeyPair, authority: &Authority, profile: Profile| match file::read_pair(dir, name)? {
+                Some(pair) if issue::is_current(&pair, ca, &profile) => Ok(pair),
+                _ => file::write_pair(dir, name, authority.issue(&profile)?),
+            };
+        let server = ensure("server", &ca, &authority, server_profile(names))?;
+        let admin = ensure("admin", &ca, &authority, admin_profile())?;
+        let old_kubelet_client = ensure("kubelet-client", &ca, &authority, kubelet_client_profile())?;
+        let kubelet_client =
+            ensure("apiserver-kubelet-client", &kubelet_ca, &kubelet_authority, kubelet_client_profile())?;
         let key_path = dir.join("sa.key");
         let service_account_key_pem = match file::read_optional(&key_path)? {
             Some(pem) => pem,
@@ -155,7 +172,7 @@ impl Pki {
                 pem
             }
         };
-        Ok(Self { ca, server, admin, kubelet_client, service_account_key_pem })
+        Ok(Self { ca, server, admin, kubelet_ca, kubelet_client, old_kubelet_client, service_account_key_pem })
     }
 
     /// The same in memory only, for tests.
@@ -163,14 +180,16 @@ impl Pki {
     /// # Errors
     /// As [`Pki::open`].
     pub fn ephemeral(names: &ServerNames) -> Result<Self, PkiError> {
-        let ca = Authority::create()?;
-        let authority = Authority::load(&ca)?;
+        let (ca, kubelet_ca) = (Authority::create(&CA)?, Authority::create(&KUBELET_CA)?);
+        let authority = Authority::load(&ca, &CA)?;
         Ok(Self {
             server: authority.issue(&server_profile(names))?,
-            admin: authority.issue(&Profile::client(ADMIN_NAME, GROUP_MASTERS))?,
-            kubelet_client: authority.issue(&Profile::client(KUBELET_CLIENT_NAME, GROUP_MASTERS))?,
+            admin: authority.issue(&admin_profile())?,
+            kubelet_client: Authority::load(&kubelet_ca, &KUBELET_CA)?.issue(&kubelet_client_profile())?,
+            old_kubelet_client: authority.issue(&kubelet_client_profile())?,
             service_account_key_pem: issue::new_key("the service-account signer")?.serialize_pem(),
             ca,
+            kubelet_ca,
         })
     }
 
@@ -179,7 +198,17 @@ impl Pki {
     /// # Errors
     /// [`PkiError::Issue`].
     pub fn issue_client(&self, name: &str, group: &str) -> Result<KeyPair, PkiError> {
-        Authority::load(&self.ca)?.issue(&Profile::client(name, group))
+        Authority::load(&self.ca, &CA)?.issue(&Profile::client(name, group))
+    }
+
+    /// A serving certificate of the node `name` at `address`, as the certificate controller issues them: for tests.
+    ///
+    /// # Errors
+    /// [`PkiError::Issue`].
+    pub fn issue_node_serving(&self, name: &str, address: IpAddr) -> Result<KeyPair, PkiError> {
+        let mut profile = Profile::server(&format!("system:node:{name}"), vec![name.to_owned()], vec![address]);
+        profile.group = GROUP_NODES.to_owned();
+        Authority::load(&self.kubelet_ca, &KUBELET_CA)?.issue(&profile)
     }
 
     /// Lower-case hex SHA-256 of the CA certificate's DER, as it stands in a join token.
@@ -197,6 +226,24 @@ impl Pki {
     pub fn admin_kubeconfig(&self, url: &str) -> String {
         kubeconfig::render(url, &self.ca.cert_pem, ADMIN_NAME, &self.admin)
     }
+}
+
+/// The authority as it is stored, and ready to sign: damage shows at the start, not when the first node joins.
+fn ensure_authority(dir: &Path, called: &AuthorityName) -> Result<(KeyPair, Authority), PkiError> {
+    let pair = match file::read_pair(dir, called.name)? {
+        Some(pair) => pair,
+        None => file::write_pair(dir, called.name, Authority::create(called)?)?,
+    };
+    let authority = Authority::load(&pair, called)?;
+    Ok((pair, authority))
+}
+
+fn admin_profile() -> Profile {
+    Profile::client(ADMIN_NAME, GROUP_MASTERS)
+}
+
+fn kubelet_client_profile() -> Profile {
+    Profile::client(KUBELET_CLIENT_NAME, GROUP_KUBELET_CLIENTS)
 }
 
 fn server_profile(names: &ServerNames) -> Profile {

@@ -21,6 +21,7 @@ use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    address::may_be_dialled,
     admission::{self, new_pod::Surroundings, quota::Quotas},
     authn::{TokenCache, service_account::TokenSigner},
     authz::Chain,
@@ -86,6 +87,9 @@ pub enum ApiServerError {
     /// TLS could not be set up from the certificates.
     #[error("TLS cannot be set up from the certificates in the pki directory")]
     SetUpTls(#[source] rustls::Error),
+    /// Client certificates could not be verified: nobody would log in with one, and nobody be told why.
+    #[error("client certificates cannot be verified with ca.crt in the pki directory")]
+    VerifyClients(#[source] rustls::server::VerifierBuilderError),
     /// A certificate or key could not be read.
     #[error(transparent)]
     ReadPki(#[from] PkiError),
@@ -183,6 +187,13 @@ impl ApiServer {
         shutdown: CancellationToken,
     ) -> Result<(), ApiServerError> {
         serve::serve(self, listener, shutdown).await
+    }
+
+    /// Whether a node may say that this is an address of its own. One on loopback only to a server that nobody but its
+    /// own machine reaches.
+    pub(crate) fn may_be_nodes(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        may_be_dialled(address) || (address.is_loopback() && self.config.advertise.ip().is_loopback())
     }
 
     /// Ends watches and the cache. [`ApiServer::serve`] does this too when it ends.

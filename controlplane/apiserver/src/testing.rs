@@ -1,6 +1,9 @@
 //! A whole API server in memory, for component tests of this crate and of its clients.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use coracle_store::{Backend, memory::MemoryBackend};
 use tokio_util::sync::CancellationToken;
@@ -27,8 +30,20 @@ pub async fn server() -> Arc<ApiServer> {
 /// # Panics
 /// If it cannot start.
 pub async fn server_over(backend: Arc<dyn Backend>) -> Arc<ApiServer> {
+    server_at(IpAddr::from([198, 18, 0, 1]), backend).await
+}
+
+/// A server that nobody but this machine reaches, so that its nodes may be at loopback.
+///
+/// # Panics
+/// If it cannot start.
+pub async fn local_server() -> Arc<ApiServer> {
+    server_at(IpAddr::from([127, 0, 0, 1]), Arc::new(MemoryBackend::new())).await
+}
+
+async fn server_at(advertise: IpAddr, backend: Arc<dyn Backend>) -> Arc<ApiServer> {
     let pki = Arc::new(Pki::ephemeral(&ServerNames::default()).expect("certificates in memory"));
-    let advertise = SocketAddr::from(([198, 18, 0, 1], 6443));
+    let advertise = SocketAddr::new(advertise, 6443);
     let config = ApiServerConfig::new(pki, SERVICE_CIDR.parse().expect("a range"), advertise);
     let server = ApiServer::new(config, backend).await.expect("a server in memory");
     ensure_account(&server).await;

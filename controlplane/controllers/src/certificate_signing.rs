@@ -1,11 +1,13 @@
 //! Approves and signs the certificates that nodes ask for, and removes old requests.
 //!
-//! Client certificates are approved for bootstrap tokens and for a node renewing its own; serving certificates for a
-//! node that asks for its own addresses. Everything else stays pending until an administrator decides, and is signed
-//! then if its signer is ours.
+//! A node's client certificate is approved for who may create `certificatesigningrequests/nodeclient`, or
+//! `selfnodeclient` for its own name; its serving certificate for a node that may create `selfnodeserver` and asks for
+//! names that are its own ([`own_names`]). By default bootstrap tokens and nodes may; a role binding less, and they ask
+//! an administrator. Everything else stays pending until an administrator decides, and is signed then if its signer
+//! is ours.
 //!
 //! ```text
-//! pending --judge--> approved --sign--> issued --an hour--> deleted
+//! pending --judge, review--> approved --sign--> issued --an hour--> deleted
 //!    |                  \--does not fit its signer--> failed
 //!    \--24 hours--> deleted
 //! ```
@@ -15,7 +17,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use k8s_openapi::ByteString;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -23,7 +27,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use crate::cache::{Cache, Change, Key};
 use crate::context::{Context, is_not_found};
@@ -32,25 +36,32 @@ use crate::informer::Informer;
 use crate::work_queue::WorkQueue;
 
 pub(crate) mod authority;
+mod own_names;
 mod request;
 #[cfg(test)]
 mod tests;
 
-use authority::Authority;
-use request::{Approval, KUBELET_SERVING, Request};
+use authority::Authorities;
+use own_names::{NotItsOwn, Surroundings};
+use request::{Approval, KUBELET_SERVING, Permission, Profile, Request};
 
 /// Requests worked on at once.
 const WORKERS: usize = 2;
 /// How long a request lives after it was decided, and without a decision.
 const DECIDED_LIFE: Duration = Duration::from_secs(3600);
 const PENDING_LIFE: Duration = Duration::from_secs(24 * 3600);
+/// How often a request is looked at again that waits for its node, or for a right: nothing tells of all that it waits for.
+const PENDING_PERIOD: Duration = Duration::from_secs(30);
 /// Shortest validity that may be asked for.
 const MIN_VALIDITY: Duration = Duration::from_secs(600);
 
 /// The controller; its state is in caches and its queue.
 pub(crate) struct CertificateController {
     client: Client,
-    authority: Authority,
+    authorities: Authorities,
+    /// Ranges that no node has an address of.
+    reserved: Vec<IpNet>,
+    has_loopback_nodes: bool,
     validity: Duration,
     requests: Arc<Cache<CertificateSigningRequest>>,
     nodes: Arc<Cache<Node>>,
@@ -61,13 +72,15 @@ impl CertificateController {
     /// Registers with the informers; nothing happens before [`CertificateController::run`].
     pub(crate) fn new(
         context: &Context,
-        authority: Authority,
+        authorities: Authorities,
         requests: &mut Informer<CertificateSigningRequest>,
         nodes: &mut Informer<Node>,
     ) -> Arc<Self> {
         let this = Arc::new(Self {
             client: context.client.clone(),
-            authority,
+            authorities,
+            reserved: context.config.service_cidr.into_iter().chain([context.config.cluster_cidr.into()]).collect(),
+            has_loopback_nodes: context.config.has_loopback_nodes,
             validity: context.config.certificate_validity,
             requests: requests.cache(),
             nodes: nodes.cache(),
@@ -122,37 +135,88 @@ impl CertificateController {
         if certificate_of(&csr).is_some() || has_condition(&csr, "Denied") || has_condition(&csr, "Failed") {
             return Ok(Some(left));
         }
-        self.advance(&key, &csr).await?;
-        Ok(Some(left))
+        let again = self.advance(&key, &csr).await?;
+        Ok(Some(again.map_or(left, |again| again.min(left))))
     }
 
-    async fn advance(&self, key: &Key, csr: &CertificateSigningRequest) -> Result<(), ReconcileError> {
+    /// One step on the way; when to look again at one that waits for what nobody tells.
+    async fn advance(&self, key: &Key, csr: &CertificateSigningRequest) -> Result<Option<Duration>, ReconcileError> {
         let approved = has_condition(csr, "Approved");
         let checked = Request::parse(&csr.spec.request.0).map(|request| (request::check(&csr.spec, &request), request));
         let (profile, request) = match checked {
-            Ok((None, _)) => return Ok(()),
+            Ok((None, _)) => return Ok(None),
             Ok((Some(Ok(profile)), request)) => (profile, request),
             Ok((Some(Err(error)), _)) | Err(error) => {
                 debug!(request = %key, %error, "a certificate request does not fit its signer");
                 // An administrator approved what cannot be signed: that has to show.
-                return if approved { self.fail(csr, &error.to_string()).await } else { Ok(()) };
+                return if approved { self.fail(csr, &error.to_string()).await.map(|()| None) } else { Ok(None) };
             }
         };
         if approved {
-            return self.issue(csr, profile, &request).await;
+            return self.issue(csr, profile, &request).await.map(|()| None);
         }
+        let permissions = match self.judge(profile, csr, &request) {
+            Approval::Ask(permissions) => permissions,
+            Approval::LeaveAlone => return Ok(None),
+            Approval::Wait(why @ NotItsOwn::NotReported(_)) => {
+                debug!(request = %key, %why, "a serving certificate waits for its node");
+                return Ok(Some(PENDING_PERIOD));
+            }
+            Approval::Wait(why) => {
+                warn!(request = %key, subject = %request.common_name, %why, "a serving certificate is not approved");
+                return Ok(Some(PENDING_PERIOD));
+            }
+        };
+        for permission in permissions {
+            if self.is_allowed(csr, permission).await? {
+                let approved = self.approve(csr, permission.message).await?;
+                return self.issue(&approved, profile, &request).await.map(|()| None);
+            }
+        }
+        debug!(request = %key, user = csr.spec.username.as_deref().unwrap_or_default(), "nobody's right to be approved");
+        Ok(Some(PENDING_PERIOD))
+    }
+
+    fn judge(&self, profile: Profile, csr: &CertificateSigningRequest, request: &Request) -> Approval {
         let node = request.node_name().and_then(|name| self.nodes.get(&Key::new("", name)));
-        match request::judge(profile, &csr.spec, &request, node.as_deref()) {
-            Approval::Approve(message) => {
-                let approved = self.approve(csr, message).await?;
-                self.issue(&approved, profile, &request).await
-            }
-            Approval::AwaitNode => {
-                debug!(request = %key, "waits for the node to report the addresses it wants a certificate for");
-                Ok(())
-            }
-            Approval::LeaveAlone => Ok(()),
-        }
+        // Others matter to who asks for addresses alone.
+        let nodes = if profile == Profile::NodeServing { self.nodes.all() } else { Vec::new() };
+        let surroundings = Surroundings {
+            node: node.as_deref(),
+            nodes: &nodes,
+            reserved: &self.reserved,
+            has_loopback_nodes: self.has_loopback_nodes,
+        };
+        request::judge(profile, &csr.spec, request, &surroundings)
+    }
+
+    /// Whether who made the request may create such requests.
+    async fn is_allowed(
+        &self,
+        csr: &CertificateSigningRequest,
+        permission: &Permission,
+    ) -> Result<bool, ReconcileError> {
+        let review = SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: csr.spec.username.clone(),
+                uid: csr.spec.uid.clone(),
+                groups: csr.spec.groups.clone(),
+                extra: csr.spec.extra.clone(),
+                resource_attributes: Some(ResourceAttributes {
+                    group: Some("certificates.k8s.io".into()),
+                    version: Some("*".into()),
+                    resource: Some("certificatesigningrequests".into()),
+                    subresource: Some(permission.subresource.into()),
+                    verb: Some("create".into()),
+                    ..ResourceAttributes::default()
+                }),
+                ..SubjectAccessReviewSpec::default()
+            },
+            ..SubjectAccessReview::default()
+        };
+        let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
+        let answer = api.create(&PostParams::default(), &review).await.during("review the right to a certificate")?;
+        Ok(answer.status.is_some_and(|status| status.allowed))
     }
 
     async fn approve(
@@ -171,13 +235,13 @@ impl CertificateController {
     async fn issue(
         &self,
         csr: &CertificateSigningRequest,
-        profile: request::Profile,
+        profile: Profile,
         request: &Request,
     ) -> Result<(), ReconcileError> {
         let asked = csr.spec.expiration_seconds.map(|seconds| Duration::from_secs(seconds.unsigned_abs().into()));
         let validity = asked.map_or(self.validity, |asked| asked.clamp(MIN_VALIDITY.min(self.validity), self.validity));
         let key_encipherment = csr.spec.usages.iter().flatten().any(|usage| usage == "key encipherment");
-        let pem = match self.authority.sign(profile, request, key_encipherment, validity, Timestamp::now()) {
+        let pem = match self.authorities.sign(profile, request, key_encipherment, validity, Timestamp::now()) {
             Ok(pem) => pem,
             Err(error) => return self.fail(csr, &error.to_string()).await,
         };

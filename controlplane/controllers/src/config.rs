@@ -4,7 +4,22 @@ use std::fmt;
 use std::time::Duration;
 
 use coracle_api::exposition::Registry;
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net};
+
+/// A certificate authority with its key.
+#[derive(Clone)]
+pub struct CertificateAuthority {
+    /// PEM.
+    pub certificate_pem: String,
+    /// PKCS#8 PEM.
+    pub key_pem: String,
+}
+
+impl fmt::Debug for CertificateAuthority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CertificateAuthority").field("certificate_pem", &self.certificate_pem).finish_non_exhaustive()
+    }
+}
 
 /// The settings of every controller.
 #[derive(Clone)]
@@ -13,10 +28,14 @@ pub struct ControllersConfig {
     pub cluster_cidr: Ipv4Net,
     /// Prefix length of one node's `podCIDR`; at least that of `cluster_cidr`, at most 30.
     pub node_mask_bits: u8,
-    /// PEM of the certificate authority that signs node certificates.
-    pub ca_certificate_pem: String,
-    /// PKCS#8 PEM of that authority's private key.
-    pub ca_key_pem: String,
+    /// Signs client certificates of the API.
+    pub ca: CertificateAuthority,
+    /// Signs the serving certificates of nodes, which clients of the API must not believe.
+    pub kubelet_ca: CertificateAuthority,
+    /// Where ClusterIPs come from: no node has an address of it. `None` if nobody has said.
+    pub service_cidr: Option<IpNet>,
+    /// Whether nodes may be at loopback: only where nobody but this machine reaches the API server.
+    pub has_loopback_nodes: bool,
     /// PEM of the bundle published as `kube-root-ca.crt` in each namespace.
     pub root_ca_pem: String,
     /// How often leases and node statuses are looked at.
@@ -37,13 +56,15 @@ pub struct ControllersConfig {
 
 impl ControllersConfig {
     /// Upstream's defaults around what has no default: addresses and keys.
-    pub fn new(cluster_cidr: Ipv4Net, ca_certificate_pem: String, ca_key_pem: String) -> Self {
+    pub fn new(cluster_cidr: Ipv4Net, ca: CertificateAuthority, kubelet_ca: CertificateAuthority) -> Self {
         Self {
             cluster_cidr,
             node_mask_bits: 24,
-            root_ca_pem: ca_certificate_pem.clone(),
-            ca_certificate_pem,
-            ca_key_pem,
+            root_ca_pem: ca.certificate_pem.clone(),
+            ca,
+            kubelet_ca,
+            service_cidr: None,
+            has_loopback_nodes: false,
             node_monitor_period: Duration::from_secs(5),
             node_monitor_grace: Duration::from_secs(50),
             eviction_timeout: Duration::from_secs(300),

@@ -73,5 +73,5 @@ mod token_secrets;
 mod work_queue;
 
 pub use clients::Clients;
-pub use config::ControllersConfig;
+pub use config::{CertificateAuthority, ControllersConfig};
 pub use manager::{RunError, run};

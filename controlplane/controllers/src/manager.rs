@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::certificate_signing::CertificateController;
-use crate::certificate_signing::authority::{Authority, AuthorityError};
+use crate::certificate_signing::authority::{Authorities, AuthorityError};
 use crate::clients::Clients;
 use crate::cluster_role_aggregation::{self, ClusterRoleAggregation};
 use crate::config::ControllersConfig;
@@ -88,12 +88,12 @@ pub async fn run(
     if mask < cluster.prefix_len() || mask > 30 {
         return Err(RunError::NodeMask { cluster_cidr: cluster, node_mask_bits: mask });
     }
-    let authority = Authority::new(&config.ca_certificate_pem, &config.ca_key_pem)?;
+    let authorities = Authorities::new(&config)?;
     let (recorder, events) = event_recorder::channel(clients.shared.clone());
     let context = Context { client: clients.shared.clone(), clients, config: Arc::new(config), recorder };
     let mut tasks = Tasks { set: JoinSet::new(), shutdown: shutdown.clone() };
     tasks.set.spawn(events.run(shutdown.clone()));
-    start(&context, authority, &mut tasks);
+    start(&context, authorities, &mut tasks);
     info!("controllers started");
     while let Some(ended) = tasks.set.join_next().await {
         if let Err(failure) = ended
@@ -238,11 +238,11 @@ fn collector(context: &Context, kinds: &Arc<ServedKinds>, i: &mut Informers) -> 
     collector
 }
 
-fn start(context: &Context, authority: Authority, tasks: &mut Tasks) {
+fn start(context: &Context, authorities: Authorities, tasks: &mut Tasks) {
     let mut i = Informers::new(&context.client);
     start_workloads(context, &mut i, tasks);
     start_services(context, &mut i, tasks);
-    start_nodes(context, authority, &mut i, tasks);
+    start_nodes(context, authorities, &mut i, tasks);
     start_cluster(context, &mut i, tasks);
     i.spawn(tasks);
 }
@@ -279,7 +279,7 @@ fn start_services(context: &Context, i: &mut Informers, tasks: &mut Tasks) {
     tasks.spawn(vec![services, all_endpoints, all_slices], move |shutdown| mirroring.run(shutdown));
 }
 
-fn start_nodes(context: &Context, authority: Authority, i: &mut Informers, tasks: &mut Tasks) {
+fn start_nodes(context: &Context, authorities: Authorities, i: &mut Informers, tasks: &mut Tasks) {
     let (pods, nodes) = (i.pods.synced(), i.nodes.synced());
     let context_of_nodes = context.of("node-controller");
     let lifecycle = NodeLifecycleController::new(&context_of_nodes, &mut i.nodes, &i.leases, &mut i.pods);
@@ -293,7 +293,7 @@ fn start_nodes(context: &Context, authority: Authority, i: &mut Informers, tasks
     tasks.spawn(vec![pods, nodes.clone()], move |shutdown| pod_gc.run(shutdown));
 
     let context = context.of("certificate-controller");
-    let certificates = CertificateController::new(&context, authority, &mut i.requests, &mut i.nodes);
+    let certificates = CertificateController::new(&context, authorities, &mut i.requests, &mut i.nodes);
     tasks.spawn(vec![nodes, i.requests.synced()], move |shutdown| certificates.run(shutdown));
 }
 

@@ -26,7 +26,7 @@ impl Summary {
     /// Asks the agent of a node, given as stored.
     pub(super) async fn fetch(server: &ApiServer, node: &[u8]) -> Result<Self, Status> {
         let node: Value = serde_json::from_slice(node).map_err(Status::internal)?;
-        let target = Target { node: location::address(&node)?, path_and_query: "/stats/summary".to_owned() };
+        let target = Target { agent: location::agent_on(server, &node)?, path_and_query: "/stats/summary".to_owned() };
         let response = node::get(server, &target).await?;
         let (status, body) = (response.status(), Limited::new(response.into_body(), LIMIT).collect().await);
         if !status.is_success() {

@@ -6,7 +6,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyUsagePurpose, SanType, SerialNumber,
 };
-use x509_parser::{extensions::GeneralName, prelude::FromDer as _};
+use x509_parser::{certificate::X509Certificate, extensions::GeneralName, prelude::FromDer as _};
 
 use super::{KeyPair, PkiError};
 
@@ -19,7 +19,7 @@ const RENEW_DAYS: u64 = 90;
 /// What a leaf certificate says.
 pub(super) struct Profile {
     name: String,
-    group: String,
+    pub(super) group: String,
     dns: Vec<String>,
     addresses: Vec<IpAddr>,
 }
@@ -38,7 +38,20 @@ impl Profile {
     }
 }
 
-/// The CA with its key, ready to sign.
+/// What an authority is called, and its files.
+pub(super) struct AuthorityName {
+    pub(super) name: &'static str,
+    certificate_file: &'static str,
+    key_file: &'static str,
+}
+
+/// Of the API.
+pub(super) const CA: AuthorityName = AuthorityName { name: "ca", certificate_file: "ca.crt", key_file: "ca.key" };
+/// Of the nodes' port 10250.
+pub(super) const KUBELET_CA: AuthorityName =
+    AuthorityName { name: "kubelet-ca", certificate_file: "kubelet-ca.crt", key_file: "kubelet-ca.key" };
+
+/// A CA with its key, ready to sign.
 pub(super) struct Authority {
     issuer: Issuer<'static, rcgen::KeyPair>,
     cert_pem: String,
@@ -46,22 +59,23 @@ pub(super) struct Authority {
 
 impl Authority {
     /// A new self-signed CA.
-    pub(super) fn create() -> Result<KeyPair, PkiError> {
-        let name = format!("coracle-ca@{}", now_secs());
-        let fail = |source| PkiError::Issue { name: "the cluster's authority".to_owned(), source };
+    pub(super) fn create(called: &AuthorityName) -> Result<KeyPair, PkiError> {
+        let name = format!("coracle-{}@{}", called.name, now_secs());
+        let fail = |source| PkiError::Issue { name: name.clone(), source };
         let mut params = params(&name, CA_DAYS);
         // Critical CA:TRUE with keyUsage: OpenSSL's X509_STRICT and rustls insist.
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages =
             vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
-        let key = new_key("the cluster's authority")?;
+        let key = new_key(&name)?;
         let cert = params.self_signed(&key).map_err(fail)?;
         Ok(KeyPair { cert_pem: cert.pem(), key_pem: key.serialize_pem() })
     }
 
-    pub(super) fn load(pair: &KeyPair) -> Result<Self, PkiError> {
-        let key = rcgen::KeyPair::from_pem(&pair.key_pem).map_err(|_| PkiError::Parse { what: "ca.key" })?;
-        let issuer = Issuer::from_ca_cert_pem(&pair.cert_pem, key).map_err(|_| PkiError::Parse { what: "ca.crt" })?;
+    pub(super) fn load(pair: &KeyPair, called: &AuthorityName) -> Result<Self, PkiError> {
+        let damaged = |what| PkiError::Parse { what };
+        let key = rcgen::KeyPair::from_pem(&pair.key_pem).map_err(|_| damaged(called.key_file))?;
+        let issuer = Issuer::from_ca_cert_pem(&pair.cert_pem, key).map_err(|_| damaged(called.certificate_file))?;
         Ok(Self { issuer, cert_pem: pair.cert_pem.clone() })
     }
 
@@ -120,17 +134,17 @@ fn now_secs() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Whether `pair` was issued by `ca`, is not near expiry, and names what `profile` names.
+/// Whether `pair` was issued by `ca`, is not near expiry, and says who `profile` says and what it names.
 pub(super) fn is_current(pair: &KeyPair, ca: &KeyPair, profile: &Profile) -> bool {
     let (Ok(chain), Ok(ca_chain)) = (pair.chain(), ca.chain()) else { return false };
     let (Some(leaf), Some(ca)) = (chain.first(), ca_chain.first()) else { return false };
-    let Ok((_, leaf)) = x509_parser::certificate::X509Certificate::from_der(leaf) else { return false };
-    let Ok((_, ca)) = x509_parser::certificate::X509Certificate::from_der(ca) else { return false };
+    let Ok((_, leaf)) = X509Certificate::from_der(leaf) else { return false };
+    let Ok((_, ca)) = X509Certificate::from_der(ca) else { return false };
     let left = leaf.validity().not_after.timestamp() - i64::try_from(now_secs()).unwrap_or(i64::MAX);
     if left < i64::try_from(RENEW_DAYS * DAY).unwrap_or(0) || leaf.issuer() != ca.subject() {
         return false;
     }
-    if leaf.verify_signature(Some(ca.public_key())).is_err() {
+    if leaf.verify_signature(Some(ca.public_key())).is_err() || !has_subject(&leaf, profile) {
         return false;
     }
     if !profile.is_server() {
@@ -148,6 +162,15 @@ pub(super) fn is_current(pair: &KeyPair, ca: &KeyPair, profile: &Profile) -> boo
     dns.sort();
     addresses.sort();
     dns == profile.dns && addresses == profile.addresses
+}
+
+/// Whether a certificate is the profile's: a group that was taken away must not live on in an old one.
+fn has_subject(leaf: &X509Certificate<'_>, profile: &Profile) -> bool {
+    let subject = leaf.subject();
+    let names: Vec<&str> = subject.iter_common_name().filter_map(|name| name.as_str().ok()).collect();
+    let groups: Vec<&str> = subject.iter_organization().filter_map(|group| group.as_str().ok()).collect();
+    let wanted: Vec<&str> = Some(profile.group.as_str()).filter(|group| !group.is_empty()).into_iter().collect();
+    names == [profile.name.as_str()] && groups == wanted && subject.iter_attributes().count() == 1 + wanted.len()
 }
 
 fn address(bytes: &[u8]) -> Option<IpAddr> {

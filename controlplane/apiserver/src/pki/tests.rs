@@ -31,6 +31,59 @@ fn changed_addresses_renew_the_server_certificate_alone() {
     assert_eq!(first.admin, second.admin);
 }
 
+/// Name and groups in the subject.
+fn subject(pair: &KeyPair) -> String {
+    let chain = pair.chain().unwrap();
+    let (_, leaf) = X509Certificate::from_der(&chain[0]).unwrap();
+    leaf.subject().to_string()
+}
+
+#[test]
+fn what_the_api_server_shows_to_nodes_is_no_administrator() {
+    let pki = Pki::ephemeral(&names()).unwrap();
+    for pair in [&pki.kubelet_client, &pki.old_kubelet_client] {
+        assert_eq!(subject(pair), "CN=kube-apiserver-kubelet-client, O=system:kubelet-clients");
+    }
+}
+
+#[test]
+fn a_certificate_with_another_group_is_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = Pki::open(dir.path(), &names()).unwrap();
+    let masters = Profile::client(KUBELET_CLIENT_NAME, GROUP_MASTERS);
+    let mighty = Authority::load(&first.ca, &CA).unwrap().issue(&masters).unwrap();
+    file::write_pair(dir.path(), "kubelet-client", mighty).unwrap();
+    for file in ["kubelet-ca", "apiserver-kubelet-client"] {
+        // As a server of old left the directory.
+        std::fs::remove_file(dir.path().join(format!("{file}.crt"))).unwrap();
+        std::fs::remove_file(dir.path().join(format!("{file}.key"))).unwrap();
+    }
+    let second = Pki::open(dir.path(), &names()).unwrap();
+    assert_eq!(subject(&second.old_kubelet_client), "CN=kube-apiserver-kubelet-client, O=system:kubelet-clients");
+    assert_eq!((&second.ca, &second.server, &second.admin), (&first.ca, &first.server, &first.admin));
+    let third = Pki::open(dir.path(), &names()).unwrap();
+    assert_eq!(third.kubelet_ca, second.kubelet_ca);
+    assert_eq!((third.kubelet_client, third.old_kubelet_client), (second.kubelet_client, second.old_kubelet_client));
+}
+
+#[test]
+fn the_authority_of_nodes_vouches_for_nothing_of_the_api() {
+    let pki = Pki::ephemeral(&names()).unwrap();
+    let is_from = |pair: &KeyPair, ca: &KeyPair| {
+        let (chain, ca) = (pair.chain().unwrap(), ca.chain().unwrap());
+        let (_, leaf) = X509Certificate::from_der(&chain[0]).unwrap();
+        let (_, ca) = X509Certificate::from_der(&ca[0]).unwrap();
+        leaf.verify_signature(Some(ca.public_key())).is_ok()
+    };
+    let serving = pki.issue_node_serving("n1", "192.0.2.1".parse().unwrap()).unwrap();
+    for pair in [&serving, &pki.kubelet_client] {
+        assert!(is_from(pair, &pki.kubelet_ca) && !is_from(pair, &pki.ca));
+    }
+    for pair in [&pki.server, &pki.admin, &pki.old_kubelet_client] {
+        assert!(is_from(pair, &pki.ca) && !is_from(pair, &pki.kubelet_ca));
+    }
+}
+
 #[test]
 fn files_are_for_the_owner_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -43,7 +96,7 @@ fn files_are_for_the_owner_alone() {
         assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{:?}", entry.path());
         count += 1;
     }
-    assert_eq!(count, 9);
+    assert_eq!(count, 13);
 }
 
 #[test]

@@ -6,11 +6,13 @@
 //! Source: `pkg/registry/core/pod/strategy.go` (`LogLocation`, `streamLocation`) at v1.37.
 
 pub(crate) mod carrier;
+mod identity;
 pub(crate) mod location;
 mod negotiate;
 pub(crate) mod node;
 mod port_forward;
 mod proxy;
+mod relayed_headers;
 mod remote_command;
 pub(crate) mod spdy;
 
@@ -28,15 +30,16 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::{
+    authz::{Attributes, ResourceTarget, Target},
     body::Body,
     endpoints::Call,
     query::Query,
     registry::strategy::Subresource,
     reply::{Reply, TEXT},
+    request_info::Verb,
 };
-use location::Target;
+pub(crate) use identity::tls_config as node_tls_config;
 use negotiate::Form;
-pub(crate) use node::tls_config as node_tls_config;
 use port_forward::Pod;
 pub(super) use proxy::serve as proxy;
 use remote_command::Expected;
@@ -50,7 +53,7 @@ pub(super) async fn log(call: &Call<'_>) -> Result<Response<Body>, Status> {
     check_log_options(call)?;
     let pod = pod(call).await?;
     let container = location::container(&pod, call.query.text("container"))?;
-    let Some(node) = location::node_of(call, &pod).await? else {
+    let Some(agent) = location::agent_of(call, &pod).await? else {
         return Ok(Reply::new(StatusCode::NO_CONTENT, "", Body::Empty).into_response());
     };
     let parameters = [
@@ -65,7 +68,7 @@ pub(super) async fn log(call: &Call<'_>) -> Result<Response<Body>, Status> {
         "insecureSkipTLSVerifyBackend",
     ];
     let path = location::path("containerLogs", call, Some(&container));
-    let target = Target { node, path_and_query: location::with_query(&path, call.query, &parameters) };
+    let target = location::Target { agent, path_and_query: location::with_query(&path, call.query, &parameters) };
     let response = node::get(call.server, &target).await?;
     if response.status() == StatusCode::OK {
         let body = node::stream_body(response.into_body());
@@ -80,6 +83,7 @@ pub(super) async fn upgrade(
     parts: &Parts,
     subresource: Subresource,
 ) -> Result<Response<Body>, Status> {
+    authorize_create(call)?;
     let pod = pod(call).await?;
     let (verb, container, query) = match subresource {
         Subresource::Portforward => ("portForward", None, port_query(call.query)),
@@ -90,7 +94,7 @@ pub(super) async fn upgrade(
             (if is_exec { "exec" } else { "attach" }, Some(container), location::stream_query(call.query, is_exec))
         }
     };
-    let Some(node) = location::node_of(call, &pod).await? else {
+    let Some(agent) = location::agent_of(call, &pod).await? else {
         return Err(Status::bad_request(format!("pod {} does not have a host assigned", call.info.name)));
     };
     let form = negotiate::form(&parts.headers, subresource)?;
@@ -101,14 +105,14 @@ pub(super) async fn upgrade(
     if !query.is_empty() {
         path_and_query = format!("{path_and_query}?{query}");
     }
-    let target = Target { node, path_and_query };
+    let target = location::Target { agent: agent.clone(), path_and_query };
     if form == Form::Channels {
         return node::relay_upgrade(call.server, parts, client, &target).await;
     }
     let serve: BoxedServe = if subresource == Subresource::Portforward {
         let (server, namespace, name) =
             (Arc::clone(call.server), call.info.namespace.to_string(), call.info.name.to_string());
-        let pod = Pod { node, namespace, name };
+        let pod = Pod { agent, namespace, name };
         Box::new(|streams| port_forward::serve(server, pod, streams).boxed())
     } else {
         let expected = Expected::of(call.query);
@@ -125,6 +129,26 @@ pub(super) async fn upgrade(
         }
     });
     Ok(answer)
+}
+
+/// WebSockets begin with a GET, so the right to read would be enough to run a command: the right to create is asked for
+/// in any case.
+///
+/// Source: `AuthorizePodWebsocketUpgradeCreatePermission` of `pkg/registry/core/pod/rest/subresources.go` at v1.37.
+fn authorize_create(call: &Call<'_>) -> Result<(), Status> {
+    if call.info.verb != Verb::Get {
+        return Ok(());
+    }
+    let target = ResourceTarget {
+        group: call.info.group,
+        resource: call.info.resource,
+        subresource: call.info.subresource,
+        namespace: &call.info.namespace,
+        name: &call.info.name,
+        ..ResourceTarget::default()
+    };
+    let attributes = Attributes { user: call.user, verb: Verb::Create.as_str(), target: Target::Resource(target) };
+    call.server.authorizer.authorize(&attributes)
 }
 
 type BoxedServe = Box<dyn FnOnce(mpsc::Receiver<Stream>) -> BoxFuture<'static, ()> + Send>;

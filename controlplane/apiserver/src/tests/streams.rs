@@ -1,6 +1,10 @@
 //! Streams from a node, against a node that this test plays.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use rustls::{RootCertStore, ServerConfig, server::WebPkiClientVerifier};
 use rustls_pki_types::ServerName;
@@ -29,17 +33,18 @@ enum Then {
     Burst(usize),
 }
 
-/// A node's agent that answers every request with `answer`.
-async fn node(pki: &Pki, answer: &'static str, then: Then) -> SocketAddr {
+/// The agent of the node `name` that answers every request with `answer`.
+async fn node(pki: &Pki, name: &str, answer: &'static str, then: Then) -> SocketAddr {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();
-    roots.add(pki.ca.chain().unwrap().remove(0)).unwrap();
+    roots.add(pki.kubelet_ca.chain().unwrap().remove(0)).unwrap();
+    let serving = pki.issue_node_serving(name, IpAddr::from([127, 0, 0, 1])).unwrap();
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build().unwrap();
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_client_cert_verifier(verifier)
-        .with_single_cert(pki.server.chain().unwrap(), pki.server.key().unwrap())
+        .with_single_cert(serving.chain().unwrap(), serving.key().unwrap())
         .unwrap();
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -48,10 +53,12 @@ async fn node(pki: &Pki, answer: &'static str, then: Then) -> SocketAddr {
         while let Ok((stream, _)) = listener.accept().await {
             let acceptor = acceptor.clone();
             tokio::spawn(async move {
-                let mut stream = acceptor.accept(stream).await.unwrap();
+                let Ok(mut stream) = acceptor.accept(stream).await else { return };
                 let mut request = Vec::new();
                 while !request.ends_with(b"\r\n\r\n") {
-                    request.push(stream.read_u8().await.unwrap());
+                    // Who is not what it was taken for is left without a word.
+                    let Ok(byte) = stream.read_u8().await else { return };
+                    request.push(byte);
                 }
                 let request = String::from_utf8(request).unwrap();
                 assert!(!request.to_lowercase().contains("authorization"), "{request}");
@@ -82,18 +89,23 @@ async fn cluster(answer: &'static str) -> Listening {
 }
 
 async fn cluster_with(answer: &'static str, then: Then) -> Listening {
-    let listening = testing::listen(testing::server().await).await;
-    let address = node(&listening.server.config.pki, answer, then).await;
+    let listening = testing::listen(testing::local_server().await).await;
+    let address = node(&listening.server.config.pki, "n1", answer, then).await;
     let admin = Raw::of(&listening.server, UserInfo::component("test"));
-    let of_node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}});
-    admin.post("/api/v1/nodes", of_node).await;
-    let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": address.ip().to_string()}],
-        "daemonEndpoints": {"kubeletEndpoint": {"Port": address.port()}}}});
-    assert_eq!(admin.merge("/api/v1/nodes/n1/status", status).await.0, 200);
+    make_node(&admin, "n1", address).await;
     let mut object = pod("x");
     object["spec"]["nodeName"] = "n1".into();
     assert_eq!(admin.post(PODS, object).await.0, 201);
     listening
+}
+
+/// A Node whose status says that its agent listens there.
+async fn make_node(admin: &Raw, name: &str, address: SocketAddr) {
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+    assert_eq!(admin.post("/api/v1/nodes", node).await.0, 201);
+    let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": address.ip().to_string()}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": address.port()}}}});
+    assert_eq!(admin.merge(&format!("/api/v1/nodes/{name}/status"), status).await.0, 200);
 }
 
 /// A client's side of an upgrade: the stream after the request was sent, and the head of the answer.
@@ -218,4 +230,44 @@ async fn metrics_of_nodes_and_pods_come_from_the_nodes() {
     assert_eq!(admin.get("/apis/metrics.k8s.io/v1beta1/nothing").await.0, 404);
     let (code, group) = admin.get("/apis/metrics.k8s.io/v1beta1").await;
     assert_eq!((code, &group["resources"][1]["kind"]), (200, &json!("PodMetrics")), "{group}");
+}
+
+#[tokio::test]
+async fn what_a_node_claims_to_be_is_asked_for_nothing_unless_it_is_the_node() {
+    let listening = cluster("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+    let admin = Raw::of(&listening.server, UserInfo::component("test"));
+    assert_eq!(admin.get("/api/v1/nodes/n1/proxy/healthz").await, (200, json!("ok")));
+    // The API server itself.
+    make_node(&admin, "fake", listening.address).await;
+    let path = "/api/v1/nodes/fake/proxy/api/v1/namespaces/kube-system/secrets";
+    let (code, answer) = admin.get(path).await;
+    assert_eq!(code, 500, "{answer}");
+    assert!(
+        answer["message"].as_str().unwrap().ends_with("tls: the certificate is not that of node \"fake\""),
+        "{answer}"
+    );
+    // Another node.
+    let other =
+        node(&listening.server.config.pki, "n2", "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", Then::Echo).await;
+    make_node(&admin, "n3", other).await;
+    let (code, answer) = admin.get("/api/v1/nodes/n3/proxy/healthz").await;
+    assert_eq!(code, 500, "{answer}");
+}
+
+#[tokio::test]
+async fn addresses_that_are_no_nodes_are_not_dialled() {
+    let listening = testing::listen(testing::server().await).await;
+    let admin = Raw::of(&listening.server, UserInfo::component("test"));
+    for (name, address) in [
+        ("loopback", "127.0.0.1:10250"),
+        ("mapped", "[::ffff:127.0.0.1]:10250"),
+        ("metadata", "169.254.169.254:80"),
+        ("nowhere", "0.0.0.0:10250"),
+        ("api", "198.18.0.1:6443"),
+    ] {
+        make_node(&admin, name, address.parse().unwrap()).await;
+        let (code, answer) = admin.get(&format!("/api/v1/nodes/{name}/proxy/healthz")).await;
+        assert_eq!(code, 400, "{name}: {answer}");
+        assert!(answer["message"].as_str().unwrap().ends_with("is not allowed"), "{answer}");
+    }
 }

@@ -1,4 +1,4 @@
-//! The key that signs certificates. Knows nothing of who may have one.
+//! The keys that sign certificates. Knows nothing of who may have one.
 
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use rcgen::{
 };
 
 use super::request::{Profile, Request};
+use crate::config::{CertificateAuthority, ControllersConfig};
 
 /// How far clocks may differ.
 const BACKDATE: Duration = Duration::from_secs(300);
@@ -24,20 +25,56 @@ pub(crate) enum AuthorityError {
     Sign(#[source] rcgen::Error),
 }
 
+/// Which authority signs what.
+pub(crate) struct Authorities {
+    /// Clients of the API.
+    cluster: Authority,
+    /// What nodes show on port 10250. Nobody who trusts the cluster's authority believes it.
+    kubelet: Authority,
+}
+
+impl Authorities {
+    pub(crate) fn new(config: &ControllersConfig) -> Result<Self, AuthorityError> {
+        Ok(Self { cluster: Authority::new(&config.ca)?, kubelet: Authority::new(&config.kubelet_ca)? })
+    }
+
+    /// PEM of a certificate for a checked request, valid from five minutes ago for `validity`. A node's serving
+    /// certificate is followed by its authority's, so that the node learns from it whom the API server's is of.
+    pub(super) fn sign(
+        &self,
+        profile: Profile,
+        request: &Request,
+        key_encipherment: bool,
+        validity: Duration,
+        now: Timestamp,
+    ) -> Result<String, AuthorityError> {
+        match profile {
+            Profile::NodeServing => {
+                let mut chain = self.kubelet.sign(profile, request, key_encipherment, validity, now)?;
+                chain.push_str(&self.kubelet.certificate_pem);
+                Ok(chain)
+            }
+            Profile::NodeClient | Profile::Client => {
+                self.cluster.sign(profile, request, key_encipherment, validity, now)
+            }
+        }
+    }
+}
+
 /// A certificate authority.
-pub(crate) struct Authority {
+struct Authority {
     issuer: Issuer<'static, KeyPair>,
+    certificate_pem: String,
 }
 
 impl Authority {
-    pub(crate) fn new(certificate_pem: &str, key_pem: &str) -> Result<Self, AuthorityError> {
-        let key = KeyPair::from_pem(key_pem).map_err(AuthorityError::Key)?;
-        let issuer = Issuer::from_ca_cert_pem(certificate_pem, key).map_err(AuthorityError::Certificate)?;
-        Ok(Self { issuer })
+    fn new(pair: &CertificateAuthority) -> Result<Self, AuthorityError> {
+        let key = KeyPair::from_pem(&pair.key_pem).map_err(AuthorityError::Key)?;
+        let issuer = Issuer::from_ca_cert_pem(&pair.certificate_pem, key).map_err(AuthorityError::Certificate)?;
+        Ok(Self { issuer, certificate_pem: pair.certificate_pem.clone() })
     }
 
-    /// PEM of a certificate for a checked request, valid from five minutes ago for `validity`.
-    pub(super) fn sign(
+    fn sign(
         &self,
         profile: Profile,
         request: &Request,

@@ -6,10 +6,8 @@
 //! Source: `pkg/apis/certificates/helpers.go` and `pkg/controller/certificates/approver/sarapprove.go` at v1.37.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequestSpec;
-use k8s_openapi::api::core::v1::Node;
 use rcgen::{CertificateSigningRequestParams, PublicKey, SanType};
 use rustls_pki_types::CertificateSigningRequestDer;
 use rustls_pki_types::pem::PemObject;
@@ -17,13 +15,14 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::extensions::ParsedExtension;
 use x509_parser::prelude::FromDer;
 
+use super::own_names::{NotItsOwn, Surroundings};
+
 pub(super) const CLIENT_KUBELET: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 pub(super) const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
 pub(super) const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 
 const NODES: &str = "system:nodes";
 const NODE_PREFIX: &str = "system:node:";
-const BOOTSTRAPPERS: &str = "system:bootstrappers";
 const MASTERS: &str = "system:masters";
 
 /// Why a request does not fit its signer.
@@ -161,60 +160,58 @@ fn check_profile(
     }
 }
 
-/// Whether a request that fits its signer is approved without asking anybody.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Approval {
-    /// With this message.
-    Approve(&'static str),
-    /// Not by us: it stays pending for an administrator.
-    LeaveAlone,
-    /// Not yet: the node has not said that it has these addresses.
-    AwaitNode,
+/// What has to be allowed to who asked, so that a request is approved: to create
+/// `certificatesigningrequests/SUBRESOURCE`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Permission {
+    /// Such as `nodeclient`.
+    pub(super) subresource: &'static str,
+    /// Of the condition `Approved`.
+    pub(super) message: &'static str,
 }
 
-/// Who asked, and does it ask for itself? `node` is the Node that the subject names.
+const SELF_NODE_CLIENT: Permission = Permission {
+    subresource: "selfnodeclient",
+    message: "Auto approving self kubelet client certificate after SubjectAccessReview.",
+};
+const NODE_CLIENT: Permission = Permission {
+    subresource: "nodeclient",
+    message: "Auto approving kubelet client certificate after SubjectAccessReview.",
+};
+/// Upstream leaves these to administrators.
+const SELF_NODE_SERVER: Permission = Permission {
+    subresource: "selfnodeserver",
+    message: "Auto approving kubelet serving certificate for the node's own addresses after SubjectAccessReview.",
+};
+
+/// What becomes of a request that fits its signer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Approval {
+    /// Approved if who asked has one of these permissions, in this order.
+    Ask(&'static [Permission]),
+    /// Not by us: it stays pending for an administrator.
+    LeaveAlone,
+    /// Not now: it asks for a name that is not the node's.
+    Wait(NotItsOwn),
+}
+
+/// Who asked, and does it ask for itself?
 pub(super) fn judge(
     profile: Profile,
     spec: &CertificateSigningRequestSpec,
     request: &Request,
-    node: Option<&Node>,
+    surroundings: &Surroundings<'_>,
 ) -> Approval {
     let user = spec.username.as_deref().unwrap_or_default();
-    let groups = spec.groups.as_deref().unwrap_or_default();
-    let in_group = |name: &str| groups.iter().any(|group| group == name);
-    let own = user == request.common_name && in_group(NODES);
+    let is_own = user == request.common_name;
+    let is_node = spec.groups.iter().flatten().any(|group| group == NODES);
     match profile {
-        Profile::NodeClient if own => {
-            Approval::Approve("Auto approving self kubelet client certificate after SubjectAccessReview.")
-        }
-        Profile::NodeClient if in_group(BOOTSTRAPPERS) => {
-            Approval::Approve("Auto approving kubelet client certificate after SubjectAccessReview.")
-        }
-        Profile::NodeServing if own => {
-            if node.is_some_and(|node| owns_names(node, &request.names)) {
-                Approval::Approve("Auto approving kubelet serving certificate for the node's own addresses.")
-            } else {
-                Approval::AwaitNode
-            }
-        }
-        _ => Approval::LeaveAlone,
+        Profile::NodeClient if is_own => Approval::Ask(&[SELF_NODE_CLIENT, NODE_CLIENT]),
+        Profile::NodeClient => Approval::Ask(&[NODE_CLIENT]),
+        Profile::NodeServing if is_own && is_node => match surroundings.check(request) {
+            Ok(()) => Approval::Ask(&[SELF_NODE_SERVER]),
+            Err(name) => Approval::Wait(name),
+        },
+        Profile::NodeServing | Profile::Client => Approval::LeaveAlone,
     }
-}
-
-/// Whether the node itself says that all these names and addresses are its own.
-fn owns_names(node: &Node, names: &[SanType]) -> bool {
-    let addresses: Vec<&str> = node
-        .status
-        .iter()
-        .flat_map(|status| status.addresses.iter().flatten())
-        .map(|address| address.address.as_str())
-        .collect();
-    let has_ip = |ip: &IpAddr| addresses.iter().any(|address| address.parse::<IpAddr>().as_ref() == Ok(ip));
-    names.iter().all(|name| match name {
-        SanType::DnsName(dns) => {
-            node.metadata.name.as_deref() == Some(dns.as_str()) || addresses.contains(&dns.as_str())
-        }
-        SanType::IpAddress(ip) => has_ip(ip),
-        _ => false,
-    })
 }

@@ -1,7 +1,7 @@
 //! Who gets which certificate.
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequestSpec;
-use k8s_openapi::api::core::v1::{NodeAddress, NodeStatus};
+use k8s_openapi::api::core::v1::{NodeAddress, NodeCondition, NodeStatus};
 use kube::api::ObjectMeta;
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyPair, KeyUsagePurpose, SanType};
 use rustls_pki_types::CertificateDer;
@@ -10,6 +10,7 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use super::request::*;
 use super::*;
+use crate::config::{CertificateAuthority, ControllersConfig};
 
 const NODE: &str = "system:node:n1";
 
@@ -100,26 +101,57 @@ impl Ask {
 
     /// `Err` if it does not fit its signer; else what is decided.
     fn judge(&self) -> Result<Approval, RequestError> {
+        self.judge_among(node(), Vec::new())
+    }
+
+    fn judge_among(&self, node: Node, others: Vec<Node>) -> Result<Approval, RequestError> {
         let (spec, request) = self.parse();
         let profile = check(&spec, &request).unwrap()?;
-        Ok(judge(profile, &spec, &request, Some(&node())))
+        let nodes: Vec<_> = others.into_iter().chain([node.clone()]).map(Arc::new).collect();
+        let reserved = ["10.96.0.0/16".parse().unwrap(), "10.42.0.0/16".parse().unwrap()];
+        let surroundings =
+            Surroundings { node: Some(&node), nodes: &nodes, reserved: &reserved, has_loopback_nodes: false };
+        Ok(judge(profile, &spec, &request, &surroundings))
     }
 }
 
-#[test]
-fn nodes_get_their_own_certificates_and_nobody_else_does() {
-    let approved = |ask: Ask| matches!(ask.judge(), Ok(Approval::Approve(_)));
-    assert!(approved(client()), "a bootstrap token asks for a node");
-    assert!(approved(Ask { user: NODE, groups: &["system:nodes"], ..client() }), "a node renews its own");
-    assert!(approved(Ask { usages: &["digital signature", "key encipherment", "client auth"], ..client() }));
-    assert!(approved(serving()));
-    assert!(approved(Ask { names: vec![dns("host-1")], ..serving() }));
+/// A node at these addresses.
+fn node_at(name: &str, addresses: &[&str], is_ready: bool) -> Node {
+    let mut node = node();
+    node.metadata.name = Some(name.into());
+    let status = node.status.get_or_insert_default();
+    let address = |address: &&str| NodeAddress { type_: "InternalIP".into(), address: (*address).into() };
+    status.addresses = Some(addresses.iter().map(address).collect());
+    let ready = NodeCondition {
+        type_: "Ready".into(),
+        status: if is_ready { "True" } else { "Unknown" }.into(),
+        ..NodeCondition::default()
+    };
+    status.conditions = Some(vec![ready]);
+    node
+}
 
-    let left_alone: [(&str, Ask); 5] = [
-        ("another node", Ask { user: "system:node:n2", groups: &["system:nodes"], ..client() }),
-        ("a user", Ask { user: "alice", groups: &["developers"], ..client() }),
-        ("a user with the node's name", Ask { user: NODE, groups: &["developers"], ..client() }),
+#[test]
+fn what_has_to_be_allowed_depends_on_who_asks_for_whom() {
+    let asked = |ask: Ask| match ask.judge() {
+        Ok(Approval::Ask(permissions)) => permissions.iter().map(|one| one.subresource).collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    let renewing = Ask { user: NODE, groups: &["system:nodes"], ..client() };
+    let cases: [(Ask, Vec<&str>); 6] = [
+        (client(), vec!["nodeclient"]),
+        (renewing, vec!["selfnodeclient", "nodeclient"]),
+        (Ask { user: "system:node:n2", groups: &["system:nodes"], ..client() }, vec!["nodeclient"]),
+        (Ask { user: "alice", groups: &["developers"], ..client() }, vec!["nodeclient"]),
+        (Ask { usages: &["digital signature", "key encipherment", "client auth"], ..client() }, vec!["nodeclient"]),
+        (serving(), vec!["selfnodeserver"]),
+    ];
+    for (ask, expected) in cases {
+        assert_eq!(asked(ask), expected);
+    }
+    let left_alone: [(&str, Ask); 3] = [
         ("another node's serving certificate", Ask { user: "system:node:n2", ..serving() }),
+        ("a user with a node's name", Ask { groups: &["developers"], ..serving() }),
         (
             "a serving certificate for a bootstrap token",
             Ask { user: "system:bootstrap:abcdef", groups: &["system:bootstrappers"], ..serving() },
@@ -128,9 +160,48 @@ fn nodes_get_their_own_certificates_and_nobody_else_does() {
     for (who, ask) in left_alone {
         assert_eq!(ask.judge(), Ok(Approval::LeaveAlone), "{who}");
     }
-    for names in [vec![ip("192.0.2.99")], vec![dns("kubernetes.default")], vec![dns("n1"), ip("192.0.2.99")]] {
-        assert_eq!(Ask { names, ..serving() }.judge(), Ok(Approval::AwaitNode), "not the node's address");
+}
+
+#[test]
+fn a_node_serves_under_no_name_but_its_own() {
+    let address = |text: &str| text.parse::<std::net::IpAddr>().unwrap();
+    let every = ["192.0.2.1", "127.0.0.1", "169.254.169.254", "10.96.0.1", "10.42.0.7", "::ffff:192.0.2.1", "0.0.0.0"];
+    let cases: [(Vec<SanType>, NotItsOwn); 9] = [
+        (vec![dns("n1"), ip("192.0.2.99")], NotItsOwn::NotReported(address("192.0.2.99"))),
+        (vec![ip("127.0.0.1")], NotItsOwn::Special(address("127.0.0.1"))),
+        (vec![ip("169.254.169.254")], NotItsOwn::Special(address("169.254.169.254"))),
+        (vec![ip("0.0.0.0")], NotItsOwn::Special(address("0.0.0.0"))),
+        (vec![ip("::ffff:192.0.2.1")], NotItsOwn::Special(address("::ffff:192.0.2.1"))),
+        (vec![ip("10.96.0.1")], NotItsOwn::Reserved(address("10.96.0.1"), "10.96.0.0/16".parse().unwrap())),
+        (vec![ip("10.42.0.7")], NotItsOwn::Reserved(address("10.42.0.7"), "10.42.0.0/16".parse().unwrap())),
+        (vec![dns("kubernetes.default.svc")], NotItsOwn::Name("kubernetes.default.svc".into())),
+        (vec![dns("host-1")], NotItsOwn::Name("host-1".into())),
+    ];
+    for (names, expected) in cases {
+        let mut node = node_at("n1", &every, true);
+        let hostname = ["kubernetes.default.svc", "host-1"]
+            .map(|name| NodeAddress { type_: "Hostname".into(), address: name.into() });
+        node.status.as_mut().unwrap().addresses.as_mut().unwrap().extend(hostname);
+        let judged = Ask { names, ..serving() }.judge_among(node, Vec::new());
+        assert_eq!(judged, Ok(Approval::Wait(expected)));
     }
+    for name in ["kubernetes.default.svc", "localhost"] {
+        let user: &'static str =
+            if name == "localhost" { "system:node:localhost" } else { "system:node:kubernetes.default.svc" };
+        let ask = Ask { user, common_name: user, names: vec![dns(name)], ..serving() };
+        let judged = ask.judge_among(node_at(name, &["192.0.2.1"], true), Vec::new());
+        assert_eq!(judged, Ok(Approval::Wait(NotItsOwn::Name(name.into()))), "a node of that name");
+    }
+}
+
+#[test]
+fn an_address_is_one_nodes() {
+    let taken = |is_ready| {
+        let other = node_at("n2", &["192.0.2.1"], is_ready);
+        Ask { names: vec![ip("192.0.2.1")], ..serving() }.judge_among(node(), vec![other]).unwrap()
+    };
+    assert_eq!(taken(true), Approval::Wait(NotItsOwn::Shared("192.0.2.1".parse().unwrap(), "n2".into())));
+    assert!(matches!(taken(false), Approval::Ask(_)), "the old name of a machine that got another");
 }
 
 #[test]
@@ -168,26 +239,58 @@ fn garbage_is_no_request() {
     }
 }
 
-fn authority() -> Authority {
+/// An authority called so.
+fn authority(name: &str) -> CertificateAuthority {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, "test-ca");
+    params.distinguished_name.push(DnType::CommonName, name);
     let certificate = params.self_signed(&key).unwrap();
-    Authority::new(&certificate.pem(), &key.serialize_pem()).unwrap()
+    CertificateAuthority { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() }
+}
+
+fn authorities() -> Authorities {
+    let cluster_cidr = "10.42.0.0/16".parse().unwrap();
+    Authorities::new(&ControllersConfig::new(cluster_cidr, authority("test-ca"), authority("kubelet-ca"))).unwrap()
+}
+
+/// Every certificate of a PEM text by issuer and subject.
+fn chain(pem: &str) -> Vec<(String, String)> {
+    let certificates = CertificateDer::pem_slice_iter(pem.as_bytes()).map(|der| {
+        let der = der.unwrap();
+        let (_, certificate) = X509Certificate::from_der(&der).unwrap();
+        (certificate.issuer().to_string(), certificate.subject().to_string())
+    });
+    certificates.collect()
+}
+
+#[test]
+fn clients_and_servers_are_of_different_authorities() {
+    let now = Timestamp::from_second(1_800_000_000).unwrap();
+    let sign = |ask: Ask, profile| {
+        let (_, request) = ask.parse();
+        chain(&authorities().sign(profile, &request, false, Duration::from_secs(3600), now).unwrap())
+    };
+    let (own, kubelet) = ("O=system:nodes, CN=system:node:n1".to_owned(), "CN=kubelet-ca".to_owned());
+    assert_eq!(sign(client(), Profile::NodeClient), [("CN=test-ca".to_owned(), own.clone())]);
+    assert_eq!(
+        sign(serving(), Profile::NodeServing),
+        [(kubelet.clone(), own), (kubelet.clone(), kubelet)],
+        "the node learns its authority"
+    );
 }
 
 #[test]
 fn certificate_says_what_was_checked_and_no_more() {
     let (_, request) = serving().parse();
     let now = Timestamp::from_second(1_800_000_000).unwrap();
-    let pem = authority().sign(Profile::NodeServing, &request, false, Duration::from_secs(3600), now).unwrap();
+    let pem = authorities().sign(Profile::NodeServing, &request, false, Duration::from_secs(3600), now).unwrap();
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
     let (_, certificate) = X509Certificate::from_der(&der).unwrap();
     assert_eq!(certificate.subject().to_string(), "O=system:nodes, CN=system:node:n1");
-    assert_eq!(certificate.issuer().to_string(), "CN=test-ca");
+    assert_eq!(certificate.issuer().to_string(), "CN=kubelet-ca");
     assert_eq!(certificate.validity().not_before.timestamp(), now.as_second() - 300);
     assert_eq!(certificate.validity().not_after.timestamp(), now.as_second() + 3600);
     assert!(!certificate.is_ca());

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use coracle_apiserver::pki::{Pki, ServerNames};
+use coracle_apiserver::pki::{KeyPair, Pki, ServerNames};
 use coracle_apiserver::{ApiServer, ApiServerConfig, UserInfo};
-use coracle_controllers::{Clients, ControllersConfig};
+use coracle_controllers::{CertificateAuthority, Clients, ControllersConfig};
 use coracle_store::memory::MemoryBackend;
 use futures::TryStreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -62,7 +62,12 @@ impl Cluster {
                 .try_init(),
         );
         let pki = Pki::ephemeral(&ServerNames { dns: Vec::new(), addresses: Vec::new() }).unwrap();
-        let (ca_pem, key_pem) = (pki.ca.cert_pem.clone(), pki.ca.key_pem.clone());
+        let ca_pem = pki.ca.cert_pem.clone();
+        let authority = |pair: &KeyPair| CertificateAuthority {
+            certificate_pem: pair.cert_pem.clone(),
+            key_pem: pair.key_pem.clone(),
+        };
+        let (ca, kubelet_ca) = (authority(&pki.ca), authority(&pki.kubelet_ca));
         let advertise: SocketAddr = "192.0.2.1:6443".parse().unwrap();
         let config = ApiServerConfig::new(Arc::new(pki), "10.43.0.0/16".parse().unwrap(), advertise);
         let server = ApiServer::new(config, Arc::new(MemoryBackend::new())).await.unwrap();
@@ -74,7 +79,7 @@ impl Cluster {
             server.client(UserInfo::service_account("kube-system", account))
         });
         let shutdown = CancellationToken::new();
-        let mut config = ControllersConfig::new("10.42.0.0/16".parse().unwrap(), ca_pem.clone(), key_pem);
+        let mut config = ControllersConfig::new("10.42.0.0/16".parse().unwrap(), ca, kubelet_ca);
         adjust(&mut config);
         tokio::spawn(coracle_controllers::run(clients, config, shutdown.clone()));
         let agent = Arc::new(Agent::default());

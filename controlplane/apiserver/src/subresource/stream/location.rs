@@ -8,40 +8,54 @@ use coracle_api::{
 };
 use serde_json::Value;
 
-use crate::{endpoints::Call, query::Query};
+use crate::{endpoints::Call, query::Query, server::ApiServer};
 
 const DEFAULT_PORT: u16 = 10250;
+
+/// The agent of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Agent {
+    /// The node's name, which the agent proves to be its own.
+    pub(crate) node: String,
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+}
 
 /// A path on a node.
 #[derive(Debug)]
 pub(crate) struct Target {
-    pub(crate) node: SocketAddr,
+    pub(crate) agent: Agent,
     pub(crate) path_and_query: String,
 }
 
-/// The node that the pod is on; `None` while it is on none.
-pub(super) async fn node_of(call: &Call<'_>, pod: &Value) -> Result<Option<SocketAddr>, Status> {
+/// The agent of the node that the pod is on; `None` while it is on none.
+pub(super) async fn agent_of(call: &Call<'_>, pod: &Value) -> Result<Option<Agent>, Status> {
     let name = meta::get_str(pod, &["spec", "nodeName"]);
     if name.is_empty() {
         return Ok(None);
     }
-    node(call, name).await.map(Some)
+    agent(call, name).await.map(Some)
 }
 
-/// Where the agent of a node listens.
-pub(crate) async fn node(call: &Call<'_>, name: &str) -> Result<SocketAddr, Status> {
+/// The agent of a node.
+pub(crate) async fn agent(call: &Call<'_>, name: &str) -> Result<Agent, Status> {
     let nodes = call.server.registry.core("nodes").ok_or_else(Status::no_such_path)?;
     let current = call.server.store.current(nodes, &nodes.key("", name)).await?;
-    address(&current.ok_or_else(|| Status::not_found(&nodes.group_resource, name))?.object)
+    let node = current.ok_or_else(|| Status::not_found(&nodes.group_resource, name))?.object;
+    agent_on(call.server, &node)
 }
 
-/// The same, of a node at hand.
-pub(crate) fn address(node: &Value) -> Result<SocketAddr, Status> {
-    listens(node).ok_or_else(|| {
-        let name = meta::name(node);
+/// The same, of a node at hand. Its status is what the node says of itself.
+pub(crate) fn agent_on(server: &ApiServer, node: &Value) -> Result<Agent, Status> {
+    let name = meta::name(node);
+    let address = listens(node).ok_or_else(|| {
         let message = format!("no preferred addresses found; known addresses of node {name:?}: []");
         Status::new(500, Reason::InternalError, message)
-    })
+    })?;
+    if !server.may_be_nodes(address.ip()) || address == server.config.advertise {
+        return Err(Status::bad_request(format!("address {address} of node {name:?} is not allowed")));
+    }
+    Ok(Agent { node: name.to_owned(), address })
 }
 
 fn listens(node: &Value) -> Option<SocketAddr> {
@@ -53,7 +67,7 @@ fn listens(node: &Value) -> Option<SocketAddr> {
     let ip = of_kind("InternalIP").or_else(|| of_kind("ExternalIP"))?;
     let port = meta::get_i64(node, &["status", "daemonEndpoints", "kubeletEndpoint", "Port"]);
     let port = port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0).unwrap_or(DEFAULT_PORT);
-    Some(SocketAddr::new(ip, port))
+    Some(SocketAddr::new(ip.to_canonical(), port))
 }
 
 /// The container that is meant: the named one, or the only one.

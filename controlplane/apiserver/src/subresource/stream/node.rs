@@ -3,13 +3,13 @@
 //! An upgrade is relayed byte for byte only after the agent has agreed to it with 101; any other answer is relayed as
 //! an answer and the connection closed, and redirects are never followed (CVE-2018-1002105, CVE-2020-8559).
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use coracle_api::status::{Reason, Status};
 use coracle_relay::relay;
 use futures::TryStreamExt;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt as _, BodyStream, Empty, Limited};
 use hyper::{
     body::Incoming,
@@ -17,7 +17,6 @@ use hyper::{
     upgrade::{OnUpgrade, Upgraded},
 };
 use hyper_util::rt::TokioIo;
-use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
@@ -26,10 +25,14 @@ use tokio_tungstenite::{
     tungstenite::{handshake::client::generate_key, protocol::Role},
 };
 
-use super::{carrier, location::Target, port_forward::Pod};
+use super::{
+    carrier, identity,
+    location::{Agent, Target},
+    port_forward::Pod,
+    relayed_headers,
+};
 use crate::{
     body::{Body, BoxError},
-    pki::{Pki, PkiError},
     server::ApiServer,
 };
 
@@ -37,27 +40,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most bytes of an error's text that are relayed.
 const ERROR_LIMIT: usize = 16 * 1024;
-/// What concerns one connection only, or the client's relation to this server.
-pub(super) const NOT_RELAYED: &[HeaderName] =
-    &[header::AUTHORIZATION, header::HOST, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::COOKIE];
-
-/// How the API server shows itself to nodes.
-pub(crate) fn tls_config(pki: &Pki) -> Result<Arc<ClientConfig>, PkiError> {
-    let parse = |_| PkiError::Parse { what: "kubelet-client.crt" };
-    let mut roots = RootCertStore::empty();
-    for certificate in pki.ca.chain()? {
-        roots.add(certificate).map_err(parse)?;
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(parse)?
-        .with_root_certificates(roots)
-        .with_client_auth_cert(pki.kubelet_client.chain()?, pki.kubelet_client.key()?)
-        .map_err(parse)?;
-    Ok(Arc::new(config))
-}
-
 /// GET on the node.
 pub(crate) async fn get(server: &ApiServer, target: &Target) -> Result<Response<Incoming>, Status> {
     send(server, target, Method::GET, HeaderMap::new()).await
@@ -76,7 +58,7 @@ pub(super) enum Side {
 pub(super) async fn tunnel(server: &ApiServer, pod: &Pod, port: u16, side: Side) -> Result<Upgraded, Status> {
     let side = if side == Side::Pod { "&address=pod" } else { "" };
     let path_and_query = format!("/portForward/{}/{}?port={port}{side}", pod.namespace, pod.name);
-    let target = Target { node: pod.node, path_and_query };
+    let target = Target { agent: pod.agent.clone(), path_and_query };
     upgraded(server, &target, upgrade_headers(HeaderValue::from_static("tcp"))).await
 }
 
@@ -118,9 +100,9 @@ pub(super) async fn relay_upgrade(
     client: OnUpgrade,
     target: &Target,
 ) -> Result<Response<Body>, Status> {
-    let mut headers = parts.headers.clone();
-    for name in NOT_RELAYED {
-        headers.remove(name);
+    let mut headers = relayed_headers::of_request(&parts.headers);
+    if let Some(to) = parts.headers.get(header::UPGRADE) {
+        headers.extend(upgrade_headers(to.clone()));
     }
     let mut response = send(server, target, parts.method.clone(), headers).await?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -159,7 +141,7 @@ async fn send(
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response<Incoming>, Status> {
-    let stream = open(server, target.node).await?;
+    let stream = open(server, &target.agent).await?;
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| unreachable_node(target, &error))?;
     // Lives as long as the response's body or the upgraded stream.
@@ -167,7 +149,7 @@ async fn send(
     let mut request = Request::builder().method(method).uri(&target.path_and_query).body(Empty::<Bytes>::new());
     if let Ok(request) = &mut request {
         *request.headers_mut() = headers;
-        let host = target.node.to_string();
+        let host = target.agent.address.to_string();
         if let Ok(host) = host.parse() {
             request.headers_mut().insert(header::HOST, host);
         }
@@ -179,27 +161,34 @@ async fn send(
     }
 }
 
-/// A TLS connection to a node.
-pub(super) async fn open(server: &ApiServer, node: SocketAddr) -> Result<TlsStream<TcpStream>, Status> {
-    match tokio::time::timeout(CONNECT_TIMEOUT, connect(server, node)).await {
-        Ok(stream) => stream.map_err(|error| unreachable(node, &error)),
-        Err(_) => Err(unreachable(node, &"i/o timeout")),
+/// A TLS connection to a node's agent.
+pub(super) async fn open(server: &ApiServer, agent: &Agent) -> Result<TlsStream<TcpStream>, Status> {
+    match tokio::time::timeout(CONNECT_TIMEOUT, connect(server, agent)).await {
+        Ok(stream) => stream.map_err(|error| unreachable(agent, &error)),
+        Err(_) => Err(unreachable(agent, &"i/o timeout")),
     }
 }
 
-async fn connect(server: &ApiServer, node: SocketAddr) -> std::io::Result<TlsStream<TcpStream>> {
-    let stream = TcpStream::connect(node).await?;
+async fn connect(server: &ApiServer, agent: &Agent) -> std::io::Result<TlsStream<TcpStream>> {
+    let stream = TcpStream::connect(agent.address).await?;
     let _ = stream.set_nodelay(true);
-    let name = ServerName::IpAddress(node.ip().into());
-    TlsConnector::from(Arc::clone(&server.node_tls)).connect(name, stream).await
+    let name = ServerName::IpAddress(agent.address.ip().into());
+    let stream = TlsConnector::from(Arc::clone(&server.node_tls)).connect(name, stream).await?;
+    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    // Before anything is said: what a Node's status names may be anybody with a certificate of this cluster.
+    if !identity::is_node(certificate, &agent.node) {
+        let message = format!("tls: the certificate is not that of node {:?}", agent.node);
+        return Err(std::io::Error::other(message));
+    }
+    Ok(stream)
 }
 
 fn unreachable_node(target: &Target, error: &dyn std::fmt::Display) -> Status {
-    unreachable(target.node, error)
+    unreachable(&target.agent, error)
 }
 
-fn unreachable(node: SocketAddr, error: &dyn std::fmt::Display) -> Status {
-    Status::new(500, Reason::InternalError, format!("error dialing backend: {node}: {error}"))
+fn unreachable(agent: &Agent, error: &dyn std::fmt::Display) -> Status {
+    Status::new(500, Reason::InternalError, format!("error dialing backend: {}: {error}", agent.address))
 }
 
 /// An answer of the node that is no success, as a Status.

@@ -17,6 +17,7 @@ use tokio::{
 };
 
 use super::{
+    location::Agent,
     node,
     spdy::session::{Stream, Writer},
 };
@@ -29,7 +30,7 @@ const HALVES_LIMIT: usize = 64;
 /// The pod that is meant.
 #[derive(Debug, Clone)]
 pub(super) struct Pod {
-    pub(super) node: std::net::SocketAddr,
+    pub(super) agent: Agent,
     pub(super) namespace: String,
     pub(super) name: String,
 }

@@ -29,7 +29,10 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 
-use super::node::{self, Side};
+use super::{
+    node::{self, Side},
+    relayed_headers,
+};
 use crate::{
     body::Body,
     endpoints::Call,
@@ -40,18 +43,6 @@ use backend::{Backend, Id};
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// For the head of the answer: some pages take their time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
-/// What concerns one connection only.
-const HOP_BY_HOP: [HeaderName; 8] = [
-    header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-];
-
 trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
@@ -64,7 +55,7 @@ pub(crate) async fn serve(call: &Call<'_>, parts: &Parts) -> Result<Response<Bod
     })?;
     let backend = backend::find(call, &id).await?;
     let stream: Box<dyn Io> = match &backend {
-        Backend::Agent(node) => Box::new(node::open(call.server, *node).await?),
+        Backend::Agent(agent) => Box::new(node::open(call.server, agent).await?),
         Backend::Pod { pod, port } => {
             Box::new(TokioIo::new(node::tunnel(call.server, pod, *port, Side::Pod).await.map_err(failed)?))
         }
@@ -104,14 +95,10 @@ fn redirect(parts: &Parts) -> Response<Body> {
 }
 
 fn request(call: &Call<'_>, parts: &Parts, path: &str, host: &str) -> Result<Request<Full<Bytes>>, Status> {
-    let mut headers = parts.headers.clone();
-    let upgrade = headers.get(header::UPGRADE).cloned();
-    for name in HOP_BY_HOP.iter().chain(node::NOT_RELAYED) {
-        headers.remove(name);
-    }
-    if let Some(upgrade) = upgrade {
+    let mut headers = relayed_headers::of_request(&parts.headers);
+    if let Some(upgrade) = parts.headers.get(header::UPGRADE) {
         headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-        headers.insert(header::UPGRADE, upgrade);
+        headers.insert(header::UPGRADE, upgrade.clone());
     }
     for (name, value) in [
         (header::HOST, host),
@@ -135,9 +122,7 @@ fn relay(call: &Call<'_>, parts: &Parts, mut response: Response<Incoming>) -> Re
         return Ok(node::joined(call.server, client, &mut response));
     }
     let (mut head, body) = response.into_parts();
-    for name in HOP_BY_HOP {
-        head.headers.remove(name);
-    }
+    relayed_headers::remove_hop_by_hop(&mut head.headers);
     // A path of the backend is one below the proxy.
     if let Some(location) = head.headers.get(header::LOCATION).and_then(|value| value.to_str().ok())
         && location.starts_with('/')

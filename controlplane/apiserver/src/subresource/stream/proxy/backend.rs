@@ -9,8 +9,11 @@ use coracle_api::{
 use rand::RngExt as _;
 use serde_json::Value;
 
-use super::super::{location, port_forward::Pod};
-use crate::endpoints::Call;
+use super::super::{
+    location::{self, Agent},
+    port_forward::Pod,
+};
+use crate::{address::may_be_dialled, endpoints::Call};
 
 /// `[http:|https:]NAME[:PORT]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +45,7 @@ impl<'a> Id<'a> {
 #[derive(Debug, Clone)]
 pub(super) enum Backend {
     /// The API of a node's agent.
-    Agent(SocketAddr),
+    Agent(Agent),
     /// A port of a pod, by way of its node.
     Pod { pod: Pod, port: u16 },
     /// An endpoint that is no pod.
@@ -53,7 +56,8 @@ impl Backend {
     /// For the `Host` header.
     pub(super) fn host(&self) -> String {
         match self {
-            Self::Agent(address) | Self::Address(address) => address.to_string(),
+            Self::Agent(agent) => agent.address.to_string(),
+            Self::Address(address) => address.to_string(),
             Self::Pod { pod, port } => format!("{}:{port}", pod.name),
         }
     }
@@ -62,7 +66,7 @@ impl Backend {
 /// Finds it out.
 pub(super) async fn find(call: &Call<'_>, id: &Id<'_>) -> Result<Backend, Status> {
     match call.resource.info.plural {
-        "nodes" => location::node(call, id.name).await.map(Backend::Agent),
+        "nodes" => location::agent(call, id.name).await.map(Backend::Agent),
         "pods" => {
             let pod = object(call, "pods", id.name).await?;
             let port =
@@ -80,11 +84,11 @@ async fn object(call: &Call<'_>, plural: &str, name: &str) -> Result<Value, Stat
 }
 
 async fn on_node(call: &Call<'_>, pod: &Value, port: u16) -> Result<Backend, Status> {
-    let Some(node) = location::node_of(call, pod).await? else {
+    let Some(agent) = location::agent_of(call, pod).await? else {
         return Err(Status::bad_request(format!("pod {} does not have a host assigned", meta::name(pod))));
     };
     let (namespace, name) = (call.info.namespace.to_string(), meta::name(pod).to_owned());
-    Ok(Backend::Pod { pod: Pod { node, namespace, name }, port })
+    Ok(Backend::Pod { pod: Pod { agent, namespace, name }, port })
 }
 
 /// The port of that number, or the first one that a container names, or 80.
@@ -117,10 +121,10 @@ async fn service(call: &Call<'_>, id: &Id<'_>) -> Result<Backend, Status> {
         return on_node(call, &pod, port).await;
     }
     let ip: IpAddr = meta::get_str(address, &["ip"]).parse().map_err(|_| unavailable("endpoints"))?;
-    if ip.is_loopback() || matches!(ip, IpAddr::V4(ip) if ip.is_link_local()) {
+    if !may_be_dialled(ip) {
         return Err(Status::bad_request("address not allowed"));
     }
-    Ok(Backend::Address(SocketAddr::new(ip, port)))
+    Ok(Backend::Address(SocketAddr::new(ip.to_canonical(), port)))
 }
 
 /// The name of the Service's port that is meant by a name or a number, or by nothing. One that it does not have may
