@@ -1,6 +1,6 @@
 //! Who asks: client certificates, bearer tokens, or nobody.
 //!
-//! A connection's certificate is read once ([`x509`]); tokens that were accepted are remembered for a short time, as long
+//! A connection's certificate is read once ([`x509`]), its end looked at with each request; tokens that were accepted are remembered for a short time, as long
 //! as what they are bound to exists.
 //! In-process clients carry their [`UserInfo`] in the request's extensions and never come here.
 
@@ -78,11 +78,12 @@ impl TokenCache {
 /// 401 for credentials that are no good.
 pub(crate) async fn authenticate(
     server: &ApiServer,
-    certificate: Option<&Arc<UserInfo>>,
+    certificate: Option<&x509::Holder>,
     headers: &HeaderMap,
 ) -> Result<Arc<UserInfo>, Status> {
-    if let Some(user) = certificate {
-        return Ok(Arc::clone(user));
+    if let Some(holder) = certificate {
+        let now_secs = jiff::Timestamp::now().as_second();
+        return holder.user_at(now_secs).map(Arc::clone).ok_or_else(Status::unauthorized);
     }
     let Some(value) = headers.get(header::AUTHORIZATION) else {
         return Ok(Arc::clone(&server.anonymous));

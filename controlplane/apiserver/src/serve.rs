@@ -14,7 +14,7 @@ use hyper_util::{
 use rustls::{
     CipherSuite, RootCertStore, ServerConfig,
     crypto::CryptoProvider,
-    server::{NoClientAuth, NoServerSessionStorage, WebPkiClientVerifier},
+    server::{NoServerSessionStorage, WebPkiClientVerifier},
 };
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -29,7 +29,6 @@ use crate::{
     body::Body,
     handler, reply,
     server::{ApiServer, ApiServerError},
-    user::UserInfo,
 };
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -106,9 +105,9 @@ async fn connection(
         Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
         Err(_) => return tracing::debug!("TLS handshake timed out"),
     };
-    // Read once a connection: every request on it has this identity.
+    // Read once a connection: every request on it has this identity, while it lasts.
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-    let certificate = certificate.and_then(authn::x509::user).map(Arc::new);
+    let certificate = certificate.and_then(authn::x509::Holder::of).map(Arc::new);
     let service = service_fn(move |request: Request<Incoming>| {
         let (server, certificate) = (Arc::clone(&server), certificate.clone());
         // Boxed, so that what it took to answer is freed while the answer, perhaps a watch, lasts.
@@ -130,11 +129,11 @@ async fn connection(
 
 async fn answer(
     server: Arc<ApiServer>,
-    certificate: Option<Arc<UserInfo>>,
+    certificate: Option<Arc<authn::x509::Holder>>,
     request: Request<Incoming>,
 ) -> Response<Body> {
     let (parts, body) = request.into_parts();
-    match authn::authenticate(&server, certificate.as_ref(), &parts.headers).await {
+    match authn::authenticate(&server, certificate.as_deref(), &parts.headers).await {
         Ok(user) => handler::handle(&server, user, parts, body).await,
         Err(status) => reply::failure(&status),
     }
@@ -150,7 +149,7 @@ fn tls_config(server: &ApiServer) -> Result<ServerConfig, ApiServerError> {
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
         .allow_unauthenticated()
         .build()
-        .unwrap_or_else(|_| Arc::new(NoClientAuth));
+        .map_err(ApiServerError::VerifyClients)?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(ApiServerError::SetUpTls)?
