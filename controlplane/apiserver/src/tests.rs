@@ -7,6 +7,7 @@ mod crud;
 mod deletion;
 mod evictions;
 mod lists;
+mod nodes;
 mod pod_admission;
 mod quota;
 mod raw;

@@ -30,6 +30,10 @@ pub(crate) async fn check_request(call: &Call<'_>) -> Result<(), Status> {
         call.server.store.cache.catch_up().await.map_err(cache_status)?;
     }
     let Some(node) = call.user.node_name() else { return Ok(()) };
+    if call.resource.is_core("pods") && call.info.verb == Verb::Create && call.info.subresource.is_empty() {
+        // A mirror pod names its Node, which may have come a moment ago.
+        return call.server.store.cache.catch_up().await.map_err(cache_status);
+    }
     let doing = match (call.info.verb, call.info.subresource) {
         (Verb::Delete, "") => "delete",
         (Verb::Create, "eviction") => "evict",
@@ -56,7 +60,11 @@ pub(crate) fn check_create(call: &Call<'_>, object: &Value) -> Result<(), Status
     let (group, plural) = (call.resource.info.group, call.resource.info.plural);
     let name = meta::name(object);
     if let Some(node) = call.user.node_name() {
-        restriction::check_create(node, group, plural, object).map_err(|why| forbidden(call, name, why))?;
+        let entry = call.server.registry.core("nodes").and_then(|nodes| nodes.cache.get(&nodes.key("", node)));
+        let uid = entry.as_ref().map(|entry| entry.uid());
+        restriction::check_create((node, uid), group, plural, object)
+            .and_then(|()| check_addresses(call, node, object, &Value::Null))
+            .map_err(|why| forbidden(call, name, why))?;
     }
     match group {
         RBAC => check_grant(call, object),
@@ -72,12 +80,29 @@ pub(crate) fn check_update(call: &Call<'_>, new: &Value, old: &Value) -> Result<
         && group.is_empty()
     {
         restriction::check_update(node, (plural, call.info.subresource), new, old)
+            .and_then(|()| check_addresses(call, node, new, old))
             .map_err(|why| forbidden(call, meta::name(old), why))?;
     }
     match group {
         RBAC if grants_differ(new, old) => check_grant(call, new),
         CERTIFICATES if plural == "certificatesigningrequests" => check_signer(call, new, old),
         _ => Ok(()),
+    }
+}
+
+/// A node says of itself where it is; what is nobody's or somebody else's it may not say. Other nodes route to it.
+fn check_addresses(call: &Call<'_>, node: &str, new: &Value, old: &Value) -> Result<(), String> {
+    if !call.resource.is_core("nodes") {
+        return Ok(());
+    }
+    let server = call.server;
+    let added = restriction::added_addresses(node, new, old)?;
+    let foreign = added.iter().find(|address| {
+        !server.may_be_nodes(**address) || server.config.service_cidr.contains(&address.to_canonical())
+    });
+    match foreign {
+        Some(address) => Err(format!("node {node:?} is not allowed to report the address {address} as its own")),
+        None => Ok(()),
     }
 }
 

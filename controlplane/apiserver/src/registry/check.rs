@@ -199,10 +199,17 @@ pub fn no_backsteps(errors: &mut FieldErrors, path: &str, value: &Value) {
     }
 }
 
-/// An IP address, if it is there.
+/// An IP address, if it is there. One of IPv4 in the clothes of IPv6 is what some take for the one and some for the
+/// other.
+///
+/// Source: `StrictIPCIDRValidation` of `k8s.io/apimachinery/pkg/util/validation/ip.go` at v1.37.
 pub fn ip(errors: &mut FieldErrors, path: &str, value: &Value) {
-    if string(value).parse::<std::net::IpAddr>().is_err() {
-        errors.invalid(path, value, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)");
+    match string(value).parse::<std::net::IpAddr>() {
+        Err(_) => errors.invalid(path, value, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"),
+        Ok(ip) if ip.to_canonical() != ip => {
+            errors.invalid(path, value, "must not be an IPv4-mapped IPv6 address");
+        }
+        Ok(_) => {}
     }
 }
 
@@ -219,6 +226,7 @@ pub fn cidr(errors: &mut FieldErrors, path: &str, value: &Value) -> Option<ipnet
 #[must_use]
 pub fn special_ip_error(ip: std::net::IpAddr) -> Option<String> {
     use std::net::IpAddr;
+    let ip = ip.to_canonical();
     let is_link_local = match ip {
         IpAddr::V4(ip) => ip.is_link_local(),
         IpAddr::V6(ip) => ip.is_unicast_link_local(),

@@ -2,9 +2,11 @@
 //!
 //! Source: `pkg/registry/core/serviceaccount/storage/token.go` at v1.37.
 
+mod audience;
+
 use coracle_api::{
     meta,
-    resource::Gvk,
+    resource::{GroupResource, Gvk},
     status::{FieldErrors, Status},
 };
 use http::StatusCode;
@@ -35,10 +37,24 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
             meta::name(&request)
         )));
     }
+    let namespace = call.info.namespace.as_ref();
+    if !matches!(meta::namespace(&request), own if own.is_empty() || own == namespace) {
+        let message = format!(
+            "the namespace of the provided object does not match the namespace sent on the request: {} is not {namespace}",
+            meta::namespace(&request)
+        );
+        return Err(Status::bad_request(message));
+    }
     let seconds = meta::get_i64(&request, &["spec", "expirationSeconds"]).unwrap_or(DEFAULT_SECS);
     check(seconds).map_err(|errors| Status::invalid(&gvk, name, errors))?;
     let account = fetch(call, "serviceaccounts", name).await?;
-    let Bound { object: bound, node } = bound(call, &request).await?;
+    let (asked, uid) = (meta::uid(&request), meta::uid(&account));
+    if !asked.is_empty() && asked != uid {
+        let why =
+            format!("the UID in the token request ({asked}) does not match the UID of the service account ({uid})");
+        return Err(Status::conflict(&GroupResource::new(gvk.group.as_str(), gvk.kind.as_str()), name, why));
+    }
+    let Bound { object: bound, node } = bound(call, &request, seconds).await?;
     let mut audiences: Vec<String> = meta::get_array(&request, &["spec", "audiences"])
         .iter()
         .filter_map(|audience| audience.as_str().map(str::to_owned))
@@ -51,7 +67,7 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
     let subject = TokenSubject {
         namespace: call.info.namespace.as_ref().to_owned(),
         account: name.to_owned(),
-        account_uid: meta::uid(&account).to_owned(),
+        account_uid: uid.to_owned(),
         bound,
         node,
         audiences: audiences.clone(),
@@ -98,7 +114,7 @@ struct Bound {
     node: Option<(String, String)>,
 }
 
-async fn bound(call: &Call<'_>, request: &Value) -> Result<Bound, Status> {
+async fn bound(call: &Call<'_>, request: &Value, seconds: i64) -> Result<Bound, Status> {
     let reference = &request["spec"]["boundObjectRef"];
     let text = |field: &str| meta::get_str(reference, &[field]);
     let forbidden = |why: &str| Status::forbidden(&call.resource.group_resource, &call.info.name, why);
@@ -120,6 +136,10 @@ async fn bound(call: &Call<'_>, request: &Value) -> Result<Bound, Status> {
             return Err(Status::bad_request(message));
         }
     };
+    let by_node = call.user.node_name();
+    if by_node.is_some() && text("uid").is_empty() {
+        return Err(forbidden("node requested token with a pod binding without a uid"));
+    }
     let object = fetch(call, plural, text("name")).await?;
     let uid = meta::uid(&object);
     if !text("uid").is_empty() && text("uid") != uid {
@@ -128,7 +148,7 @@ async fn bound(call: &Call<'_>, request: &Value) -> Result<Bound, Status> {
              deleted and then recreated",
             text("uid")
         );
-        let resource = coracle_api::resource::GroupResource::new("", plural);
+        let resource = GroupResource::new("", plural);
         return Err(Status::conflict(&resource, text("name"), why));
     }
     if plural == "pods" {
@@ -141,10 +161,11 @@ async fn bound(call: &Call<'_>, request: &Value) -> Result<Bound, Status> {
             return Err(Status::bad_request(message));
         }
     }
-    if let Some(node) = call.user.node_name()
-        && (plural != "pods" || meta::get_str(&object, &["spec", "nodeName"]) != node)
-    {
-        return Err(forbidden("node requested token bound to a pod scheduled on a different node"));
+    if let Some(node) = by_node {
+        if plural != "pods" || meta::get_str(&object, &["spec", "nodeName"]) != node {
+            return Err(forbidden("node requested token bound to a pod scheduled on a different node"));
+        }
+        audience::check(call, &object, request, seconds)?;
     }
     let node = meta::get_str(&object, &["spec", "nodeName"]);
     let node = if plural == "pods" && !node.is_empty() {

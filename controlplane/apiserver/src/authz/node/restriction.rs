@@ -2,7 +2,7 @@
 //!
 //! Source: `plugin/pkg/admission/noderestriction/admission.go` at v1.37.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use coracle_api::meta;
@@ -29,11 +29,16 @@ const NODE_LABELS: &[&str] = &[
 ];
 const NODE_LABEL_NAMESPACES: &[&str] = &["kubelet.kubernetes.io", "node.kubernetes.io"];
 
-/// Whether `node` may make this object.
+/// Whether `node`, whose Node has this UID (`None` if there is none), may make this object.
 ///
 /// # Errors
 /// Why not, in upstream's words.
-pub(crate) fn check_create(node: &str, group: &str, resource: &str, object: &Value) -> Result<(), String> {
+pub(crate) fn check_create(
+    (node, uid): (&str, Option<&str>),
+    group: &str,
+    resource: &str,
+    object: &Value,
+) -> Result<(), String> {
     match (group, resource) {
         ("", "nodes") => {
             own_node(node, meta::name(object))?;
@@ -48,7 +53,7 @@ pub(crate) fn check_create(node: &str, group: &str, resource: &str, object: &Val
         ("resource.k8s.io", "resourceslices") if meta::get_str(object, &["spec", "nodeName"]) != node => {
             Err("can only create ResourceSlice with the same NodeName as the requesting node".to_owned())
         }
-        ("", "pods") => mirror_pod(node, object),
+        ("", "pods") => mirror_pod(node, uid, object),
         ("certificates.k8s.io", "certificatesigningrequests") => certificate_request(node, object),
         _ => Ok(()),
     }
@@ -66,18 +71,14 @@ pub(crate) fn names_secrets(pod: &Value) -> bool {
     !References::of(pod).secrets.is_empty()
 }
 
-fn mirror_pod(node: &str, pod: &Value) -> Result<(), String> {
+fn mirror_pod(node: &str, uid: Option<&str>, pod: &Value) -> Result<(), String> {
     if meta::annotation(pod, MIRROR).is_none() {
         return Err(format!("pod does not have {MIRROR:?} annotation, node {node:?} can only create mirror pods"));
     }
     if meta::get_str(pod, &["spec", "nodeName"]) != node {
         return Err(format!("node {node:?} can only create pods with spec.nodeName set to itself"));
     }
-    if let [owner, others @ ..] = meta::owner_references(pod)
-        && (!others.is_empty() || meta::text(owner, "kind") != "Node" || meta::text(owner, "name") != node)
-    {
-        return Err(format!("node {node:?} can only create pods with an owner reference set to itself"));
-    }
+    owned_by_node(node, uid, meta::owner_references(pod))?;
     let references = References::of(pod);
     let refuse = |what: &str| Err(format!("node {node:?} can not create pods that reference {what}"));
     if !meta::get_str(pod, &["spec", "serviceAccountName"]).is_empty() {
@@ -89,10 +90,45 @@ fn mirror_pod(node: &str, pod: &Value) -> Result<(), String> {
         (&references.claims, "persistentvolumeclaims"),
         (&references.resource_claims, "resourceclaims"),
     ];
-    match kinds.iter().find(|(names, _)| !names.is_empty()) {
+    if let Some((_, what)) = kinds.iter().find(|(names, _)| !names.is_empty()) {
+        return refuse(what);
+    }
+    let volumes = meta::get_array(pod, &["spec", "volumes"]).iter();
+    let mut sources = volumes.flat_map(|volume| meta::get_array(volume, &["projected", "sources"]));
+    let projected = [
+        ("clusterTrustBundle", "clustertrustbundles"),
+        ("podCertificate", "podcertificaterequests"),
+        ("serviceAccountToken", "a service account"),
+    ];
+    match sources.find_map(|source| projected.iter().find(|(field, _)| source[field].is_object())) {
         Some((_, what)) => refuse(what),
         None => Ok(()),
     }
+}
+
+/// A mirror pod goes with its node.
+fn owned_by_node(node: &str, uid: Option<&str>, owners: &[Value]) -> Result<(), String> {
+    let only = |what: &str| Err(format!("node {node:?} can only create pods with {what} set to itself"));
+    let owner = match owners {
+        [] => return only("an owner reference"),
+        [owner] => owner,
+        _ => return only("a single owner reference"),
+    };
+    let is_node = meta::get_str(owner, &["apiVersion"]) == "v1" && meta::get_str(owner, &["kind"]) == "Node";
+    if !is_node || meta::get_str(owner, &["name"]) != node {
+        return only("an owner reference");
+    }
+    if owner["controller"] != true {
+        return only("a controller owner reference");
+    }
+    if owner["blockOwnerDeletion"] == true {
+        return Err(format!("node {node:?} must not set blockOwnerDeletion on an owner reference"));
+    }
+    let (claimed, uid) = (meta::get_str(owner, &["uid"]), uid.unwrap_or_default());
+    if claimed != uid || uid.is_empty() {
+        return Err(format!("node {node} UID mismatch: expected {claimed} got {uid}"));
+    }
+    Ok(())
 }
 
 /// A node asks for certificates of its own name only.
@@ -142,7 +178,19 @@ pub(crate) fn check_update(
             if subresource == "status" && meta::labels(new) != meta::labels(old) {
                 return Err(format!("node {node:?} cannot update labels through pod status"));
             }
+            let claims = |pod: &Value| meta::get_array(pod, &["status", "resourceClaimStatuses"]).to_vec();
+            if claims(new) != claims(old) {
+                return Err(format!("node {node:?} cannot update resource claim statues"));
+            }
             Ok(())
+        }
+        "persistentvolumeclaims" => {
+            if claim_without_its_size(new) == claim_without_its_size(old) {
+                return Ok(());
+            }
+            Err(format!(
+                "node {node:?} is not allowed to update fields other than status.capacity and status.conditions"
+            ))
         }
         "nodes" => {
             own_node(node, meta::name(old))?;
@@ -157,6 +205,33 @@ pub(crate) fn check_update(
         }
         _ => Ok(()),
     }
+}
+
+/// A claim without what a node may change of it: what it knows of growing the volume.
+fn claim_without_its_size(claim: &Value) -> Value {
+    let mut claim = claim.clone();
+    for field in ["capacity", "conditions", "allocatedResources", "allocatedResourceStatuses"] {
+        meta::remove(&mut claim, &["status", field]);
+    }
+    for field in ["resourceVersion", "managedFields"] {
+        meta::remove(&mut claim, &["metadata", field]);
+    }
+    claim
+}
+
+/// Addresses that the node adds to those in its status, if they are some.
+///
+/// # Errors
+/// The first that is no address.
+pub(crate) fn added_addresses(node: &str, new: &Value, old: &Value) -> Result<Vec<IpAddr>, String> {
+    let before = meta::get_array(old, &["status", "addresses"]);
+    let added = meta::get_array(new, &["status", "addresses"]).iter().filter(|address| !before.contains(address));
+    let ips = added.filter(|address| matches!(meta::get_str(address, &["type"]), "InternalIP" | "ExternalIP"));
+    let parsed = ips.map(|address| {
+        let address = meta::get_str(address, &["address"]);
+        address.parse().map_err(|_| format!("node {node:?} is not allowed to report {address:?} as an IP address"))
+    });
+    parsed.collect()
 }
 
 fn changed_labels(old: &Value, new: &Value) -> BTreeSet<String> {
@@ -193,7 +268,7 @@ mod tests {
     #[test]
     fn a_node_writes_only_what_is_its_own() {
         let node = |name: &str, label: &str| json!({"metadata": {"name": name, "labels": {label: "x"}}});
-        let create = |resource: &str, object: &Value| check_create("n1", "", resource, object).err();
+        let create = |resource: &str, object: &Value| check_create(("n1", Some("uid-1")), "", resource, object).err();
         assert_eq!(create("nodes", &node("n1", "kubernetes.io/os")), None);
         assert_eq!(create("nodes", &node("n1", "example.org/rack")), None);
         assert_eq!(
@@ -204,7 +279,7 @@ mod tests {
             create("nodes", &node("n2", "a")).as_deref(),
             Some("node \"n1\" is not allowed to modify node \"n2\"")
         );
-        let lease = check_create("n1", "coordination.k8s.io", "leases", &node("n2", "a"));
+        let lease = check_create(("n1", None), "coordination.k8s.io", "leases", &node("n2", "a"));
         assert_eq!(lease.unwrap_err(), "can only access node lease with the same name as the requesting node");
         let tainted = json!({"metadata": {"name": "n1"}, "spec": {"taints": [{"key": "a"}]}});
         let plain = json!({"metadata": {"name": "n1"}, "spec": {}});
@@ -219,8 +294,9 @@ mod tests {
 
     #[test]
     fn a_node_makes_mirror_pods_alone() {
-        let pod = |spec: Value| json!({"metadata": {"name": "p", "annotations": {MIRROR: "x"}}, "spec": spec});
-        let create = |pod: &Value| check_create("n1", "", "pods", pod).err().unwrap_or_default();
+        let owner = json!({"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-1", "controller": true});
+        let pod = |spec: Value| json!({"metadata": {"name": "p", "annotations": {MIRROR: "x"}, "ownerReferences": [owner]}, "spec": spec});
+        let create = |pod: &Value| check_create(("n1", Some("uid-1")), "", "pods", pod).err().unwrap_or_default();
         assert_eq!(create(&pod(json!({"nodeName": "n1"}))), "");
         assert_eq!(
             create(&pod(json!({"nodeName": "n2"}))),
@@ -229,6 +305,53 @@ mod tests {
         let secret = json!({"nodeName": "n1", "volumes": [{"secret": {"secretName": "s"}}]});
         assert_eq!(create(&pod(secret)), "node \"n1\" can not create pods that reference secrets");
         assert!(create(&json!({"metadata": {"name": "p"}})).contains("can only create mirror pods"));
+        for (source, what) in [
+            (json!({"serviceAccountToken": {"path": "token"}}), "a service account"),
+            (json!({"clusterTrustBundle": {"name": "b"}}), "clustertrustbundles"),
+            (json!({"podCertificate": {"signerName": "s"}}), "podcertificaterequests"),
+        ] {
+            let projected = json!({"nodeName": "n1", "volumes": [{"projected": {"sources": [source]}}]});
+            assert_eq!(create(&pod(projected)), format!("node \"n1\" can not create pods that reference {what}"));
+        }
+    }
+
+    #[test]
+    fn a_mirror_pod_belongs_to_its_node() {
+        let with = |owners: Value| {
+            let pod = json!({"metadata": {"name": "p", "annotations": {MIRROR: "x"}, "ownerReferences": owners},
+                "spec": {"nodeName": "n1"}});
+            check_create(("n1", Some("uid-1")), "", "pods", &pod).err().unwrap_or_default()
+        };
+        let owner = json!({"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-1", "controller": true});
+        let but = |field: &str, value: Value| {
+            let mut owner = owner.clone();
+            owner[field] = value;
+            with(json!([owner]))
+        };
+        assert_eq!(with(json!([owner])), "");
+        let only = |what: &str| format!("node \"n1\" can only create pods with {what} set to itself");
+        assert_eq!(with(json!([])), only("an owner reference"));
+        assert_eq!(with(json!([owner, owner])), only("a single owner reference"));
+        assert_eq!(but("kind", json!("Pod")), only("an owner reference"));
+        assert_eq!(but("apiVersion", json!("example.org/v1")), only("an owner reference"));
+        assert_eq!(but("name", json!("n2")), only("an owner reference"));
+        assert_eq!(but("controller", json!(false)), only("a controller owner reference"));
+        assert!(but("blockOwnerDeletion", json!(true)).contains("must not set blockOwnerDeletion"));
+        assert_eq!(but("uid", json!("other")), "node n1 UID mismatch: expected other got uid-1");
+    }
+
+    #[test]
+    fn of_a_claim_a_node_changes_what_it_knows_of_its_size() {
+        let claim = |status: Value| json!({"metadata": {"name": "c"}, "spec": {"volumeName": "v"}, "status": status});
+        let change = |new: &Value| {
+            let old = claim(json!({"phase": "Bound", "capacity": {"storage": "1Gi"}}));
+            check_update("n1", ("persistentvolumeclaims", "status"), new, &old)
+        };
+        assert_eq!(change(&claim(json!({"phase": "Bound", "capacity": {"storage": "2Gi"}, "conditions": []}))), Ok(()));
+        assert!(change(&claim(json!({"phase": "Lost", "capacity": {"storage": "1Gi"}}))).is_err());
+        let mut labelled = claim(json!({"phase": "Bound", "capacity": {"storage": "1Gi"}}));
+        labelled["metadata"]["labels"] = json!({"a": "b"});
+        assert!(change(&labelled).is_err());
     }
 
     #[test]

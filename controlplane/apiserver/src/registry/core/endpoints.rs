@@ -109,12 +109,13 @@ fn endpoint_address(errors: &mut FieldErrors, path: &str, address: &Value) {
 
 /// An address that traffic may be sent to: not one that means something else on every machine.
 pub(in crate::registry) fn endpoint_ip(errors: &mut FieldErrors, path: &str, value: &Value) {
-    let Ok(ip) = string(value).parse::<IpAddr>() else {
-        check::ip(errors, path, value);
-        return;
-    };
-    if let Some(message) = check::special_ip_error(ip) {
-        errors.invalid(path, value, message);
+    match string(value).parse::<IpAddr>() {
+        Ok(ip) if ip.to_canonical() == ip => {
+            if let Some(message) = check::special_ip_error(ip) {
+                errors.invalid(path, value, message);
+            }
+        }
+        _ => check::ip(errors, path, value),
     }
 }
 
@@ -137,6 +138,10 @@ mod tests {
             (
                 json!({"addresses": [{"ip": "127.0.0.1"}]}),
                 "subsets[0].addresses[0].ip: Invalid value: \"127.0.0.1\": may not be in the loopback range (127.0.0.0/8, ::1/128)",
+            ),
+            (
+                json!({"addresses": [{"ip": "::ffff:127.0.0.1"}]}),
+                "subsets[0].addresses[0].ip: Invalid value: \"::ffff:127.0.0.1\": must not be an IPv4-mapped IPv6 address",
             ),
             (
                 json!({"addresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 0}]}),

@@ -68,14 +68,7 @@ impl Strategy for Node {
         let mut errors = FieldErrors::new();
         // The path is upstream's, though the taints are in the spec.
         taints(&mut errors, "metadata.taints", &object["spec"]["taints"]);
-        for list in ["capacity", "allocatable"] {
-            for (resource, amount) in object["status"][list].as_object().into_iter().flatten() {
-                let path = format!("status.{list}.{resource}");
-                if let Some(quantity) = resources::quantity(&mut errors, &path, amount) {
-                    resources::quantity_value(&mut errors, &path, resource, amount, &quantity);
-                }
-            }
-        }
+        amounts(&mut errors, &object["status"]);
         for (index, cidr) in items(&object["spec"]["podCIDRs"]).iter().enumerate() {
             if string(cidr).parse::<ipnet::IpNet>().is_err() {
                 let message = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
@@ -104,6 +97,7 @@ impl Strategy for Node {
 
     fn validate_status_update(&self, new: &Value, _old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
+        amounts(&mut errors, &new["status"]);
         let addresses = items(&new["status"]["addresses"]);
         for (index, address) in addresses.iter().enumerate() {
             if addresses[..index].contains(address) {
@@ -142,6 +136,18 @@ impl Strategy for Node {
             cells::string_or(&info["kernelVersion"], UNKNOWN).into(),
             cells::string_or(&info["containerRuntimeVersion"], UNKNOWN).into(),
         ]
+    }
+}
+
+/// What the node has: the scheduler reckons with it.
+fn amounts(errors: &mut FieldErrors, status: &Value) {
+    for list in ["capacity", "allocatable"] {
+        for (resource, amount) in status[list].as_object().into_iter().flatten() {
+            let path = format!("status.{list}.{resource}");
+            if let Some(quantity) = resources::quantity(errors, &path, amount) {
+                resources::quantity_value(errors, &path, resource, amount, &quantity);
+            }
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod columns;
 pub(crate) mod qos;
+mod status;
 mod update;
 
 use coracle_api::status::FieldErrors;
@@ -94,6 +95,12 @@ impl Strategy for Pod {
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate(new);
         update::validate(&mut errors, new, old);
+        errors
+    }
+
+    fn validate_status_update(&self, new: &Value, old: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        status::validate(&mut errors, new, old);
         errors
     }
 
