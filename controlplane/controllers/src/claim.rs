@@ -15,7 +15,7 @@ use crate::controller::{CallContext, ReconcileError, ignore_missing};
 use crate::owner::{adopt_patch, claim, controller_reference, release_patch};
 
 /// The objects among `candidates` that belong to `owner`, after adopting and releasing. What is adopted gets
-/// `finalizer`, if there is one.
+/// `finalizer`, if there is one, and what is released loses it.
 pub(crate) async fn claim_all<O, C>(
     client: &Client,
     owner: &O,
@@ -44,7 +44,7 @@ where
         mine.extend(ignore_missing(adopted).during("adopt a dependent")?.map(Arc::new));
     }
     for object in claimed.release {
-        let patch = Patch::Merge(release_patch(object.meta(), &reference.uid));
+        let patch = Patch::Merge(release_patch(object.meta(), &reference.uid, finalizer));
         let released = api.patch(&name(&object), &PatchParams::default(), &patch).await;
         ignore_missing(released).during("release a dependent")?;
     }

@@ -18,7 +18,7 @@ use crate::cache::{Cache, Change, Key};
 use crate::context::{Context, is_namespace_terminating, is_not_found, message_of};
 use crate::controller::{self, CallContext, Outcome, ReconcileError, or_event};
 use crate::event_recorder::{EventRecorder, EventType};
-use crate::expectations::Expectations;
+use crate::expectations::{Expectations, Round};
 use crate::informer::Informer;
 use crate::pod::Pod;
 use crate::service_endpoints::{self, selects};
@@ -101,9 +101,9 @@ impl EndpointSliceController {
         if !service_endpoints::is_managed(&service) || service.metadata.deletion_timestamp.is_some() {
             return Ok(None);
         }
-        if !self.expectations.satisfied(&key) {
-            // The event of the missing slice brings us back.
-            return Ok(None);
+        if let Some(pending) = self.expectations.pending(&key) {
+            // The event of the missing slice brings us back, if it comes.
+            return Ok(Some(pending));
         }
         let slices = self.slices.in_namespace(&key.namespace, |slice| service_of(slice).as_ref() == Some(&key));
         let pods = self.pods.in_namespace(&key.namespace, |pod| selects(&service, pod));
@@ -120,10 +120,9 @@ impl EndpointSliceController {
 
     async fn act(&self, key: &Key, plan: Plan) -> Outcome {
         let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &key.namespace);
-        if !plan.create.is_empty() {
-            self.expectations.expect(key, plan.create.len(), Default::default());
-        }
-        let creates = join_all(plan.create.iter().map(|slice| self.create(&api, key, slice))).await;
+        // Nothing is expected here any more: what is to be made now is all.
+        let calls = self.expectations.expect(key, plan.create.len(), Default::default());
+        let creates = join_all(plan.create.iter().map(|slice| create(&api, &calls, slice))).await;
         let params = PostParams::default();
         let updates = join_all(plan.update.iter().map(|slice| async {
             let name = slice.metadata.name.as_deref().unwrap_or_default();
@@ -141,11 +140,12 @@ impl EndpointSliceController {
         creates.into_iter().chain(updates).chain(deletes).collect::<Result<Vec<()>, _>>()?;
         Ok(None)
     }
+}
 
-    async fn create(&self, api: &Api<EndpointSlice>, key: &Key, slice: &EndpointSlice) -> Result<(), ReconcileError> {
-        let Err(error) = api.create(&PostParams::default(), slice).await else { return Ok(()) };
-        self.expectations.creation_observed(key);
-        if is_namespace_terminating(&error) { Ok(()) } else { Err(error).during("create EndpointSlice") }
+async fn create(api: &Api<EndpointSlice>, calls: &Round<'_>, slice: &EndpointSlice) -> Result<(), ReconcileError> {
+    match calls.create(api.create(&PostParams::default(), slice)).await {
+        Err(error) if !is_namespace_terminating(&error) => Err(error).during("create EndpointSlice"),
+        _ => Ok(()),
     }
 }
 

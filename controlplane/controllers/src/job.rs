@@ -1,22 +1,21 @@
 //! Runs the pods of Jobs until so many have succeeded, or too many failed.
 //!
 //! Watches Jobs and Pods, creates and deletes Pods, counts each ended Pod exactly once, deletes finished Jobs whose
-//! time is over. Not here: `podFailurePolicy`, `successPolicy` and limits per index; schedules are CronJob's.
+//! time is over. Not here: `podFailurePolicy`, `successPolicy` and limits per index, of which an Event warns; schedules are
+//! CronJob's.
 //!
 //! Source: `pkg/controller/job/job_controller.go`, `pkg/controller/ttlafterfinished` at v1.37.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use futures::future::join_all;
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::core::SelectorExt;
 use kube::{Api, Client};
 use parking_lot::Mutex;
-use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::{Cache, Change, Key};
@@ -31,19 +30,22 @@ use crate::pod_control::PodControl;
 use crate::pod_state;
 use crate::work_queue::WorkQueue;
 
+mod backoff;
 mod indexes;
 mod plan;
+mod release;
 mod template;
 #[cfg(test)]
 mod tests;
 
 use plan::{FINALIZER, Observed, Plan};
+use release::Uids;
 
 /// Jobs worked on at once.
 const WORKERS: usize = 4;
 const COMPONENT: &str = "job-controller";
 
-/// The controller; all its state is in caches, its queue, its control, `released` and `written`.
+/// The controller; all its state is in caches, its queues, its control, `released`, `dismissed` and `written`.
 pub(crate) struct JobController {
     client: Client,
     recorder: EventRecorder,
@@ -51,8 +53,12 @@ pub(crate) struct JobController {
     pods: Arc<Cache<Pod>>,
     queue: Arc<WorkQueue<Key>>,
     control: PodControl,
+    /// Pods with the finalizer that no Job controls.
+    orphans: Arc<WorkQueue<Key>>,
     /// Uids of pods whose finalizer was taken, until the watch shows it: counting them again would be wrong.
-    released: Mutex<HashMap<Key, HashSet<String>>>,
+    released: Uids,
+    /// Uids of pods that were let go uncounted, until they are gone: their end holds nothing back.
+    dismissed: Uids,
     /// Revisions of statuses written that the watch has not shown yet: an older Job has not counted the pods that were
     /// released since, and would get more of them.
     written: Mutex<HashMap<Key, u64>>,
@@ -68,7 +74,9 @@ impl JobController {
             pods: pods.cache(),
             queue: context.queue("job"),
             control: PodControl::new(context, COMPONENT),
-            released: Mutex::default(),
+            orphans: context.queue("job_orphan_pod"),
+            released: Uids::default(),
+            dismissed: Uids::default(),
             written: Mutex::default(),
         });
         let controller = this.clone();
@@ -80,12 +88,17 @@ impl JobController {
 
     /// Reconciles until `shutdown`.
     pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
-        let queue = self.queue.clone();
-        controller::run("job", queue, WORKERS, shutdown, move |key| {
-            let this = self.clone();
+        let this = self.clone();
+        let jobs = controller::run("job", self.queue.clone(), WORKERS, shutdown.clone(), move |key| {
+            let this = this.clone();
             async move { this.reconcile(key).await }
-        })
-        .await;
+        });
+        let orphans = self.orphans.clone();
+        let orphans = controller::run("job-orphan-pod", orphans, 1, shutdown, move |key| {
+            let this = self.clone();
+            async move { this.free_orphan(key).await }
+        });
+        tokio::join!(jobs, orphans);
     }
 
     fn job_changed(&self, change: &Change<'_, Job>) {
@@ -93,13 +106,22 @@ impl JobController {
         if matches!(change, Change::Deleted(_)) {
             self.control.expectations.forget(&key);
             self.written.lock().remove(&key);
+            self.dismissed.forget(&key);
         }
         self.queue.add(key);
     }
 
     fn pod_changed(&self, change: &Change<'_, Pod>) {
         let pod = change.latest();
+        if let Change::Updated { old, .. } = change
+            && let Some(former) = owner_key(old).filter(|former| owner_key(pod).as_ref() != Some(former))
+        {
+            self.queue.add(former);
+        }
         let Some(owner) = owner_key(pod) else {
+            if plan::has_finalizer(pod) {
+                self.orphans.add(Key::of(pod.as_ref()));
+            }
             return self.wake_possible_owners(pod);
         };
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
@@ -111,13 +133,10 @@ impl JobController {
             self.control.expectations.deletion_observed(&owner, uid);
         }
         if gone || !plan::has_finalizer(pod) {
-            let mut released = self.released.lock();
-            if let Some(uids) = released.get_mut(&owner) {
-                uids.remove(uid);
-                if uids.is_empty() {
-                    released.remove(&owner);
-                }
-            }
+            self.released.remove(&owner, uid);
+        }
+        if gone {
+            self.dismissed.remove(&owner, uid);
         }
         self.queue.add(owner);
     }
@@ -144,24 +163,27 @@ impl JobController {
             // The change that is on its way adds the key again.
             return Ok(None);
         }
-        if job.spec.as_ref().and_then(|spec| spec.managed_by.as_deref()).is_some_and(|by| by != MANAGER) {
-            return Ok(None);
-        }
         if plan::finished(&job).is_some() {
+            // Whoever manages it.
             return self.expire(&job).await;
         }
+        if is_managed_elsewhere(&job) {
+            return Ok(None);
+        }
         // Asked before the pods are read: what is seen later than this is in the list or comes with a new event.
-        let settled = self.control.expectations.satisfied(&key);
-        let released = self.released.lock().get(&key).cloned().unwrap_or_default();
+        let pending = self.control.expectations.pending(&key);
+        let (released, dismissed) = (self.released.of(&key), self.dismissed.of(&key));
         let pods = self.claim_pods(&job).await?;
-        let seen = Observed { pods: &pods, released: &released, settled, now: Timestamp::now() };
+        let now = Timestamp::now();
+        let seen =
+            Observed { pods: &pods, released: &released, dismissed: &dismissed, settled: pending.is_none(), now };
         let mut plan = plan::plan(&job, &seen);
         let failed = self.scale(&key, &job, &mut plan).await;
         self.write_status(&job, &plan).await?;
         self.release(&key, &plan.release).await?;
         match failed {
             Some(message) => Err(ReconcileError::NotYet(message)),
-            None => Ok(plan.again),
+            None => Ok(pending.into_iter().chain(plan.again).min()),
         }
     }
 
@@ -189,20 +211,22 @@ impl JobController {
 
     /// Creates and deletes; what failed, in words. `plan.status.active` tells the outcome.
     async fn scale(&self, key: &Key, job: &Job, plan: &mut Plan) -> Option<String> {
-        if plan.create.is_empty() && plan.delete.is_empty() {
+        if plan.create.is_empty() && plan.delete.is_empty() && plan.dismiss.is_empty() {
             return None;
         }
-        let going = plan.delete.iter().map(|pod| pod.metadata.uid.clone().unwrap_or_default()).collect();
-        self.control.expectations.expect(key, plan.create.len(), going);
-        let deleted = self.control.delete_all(key, job, &plan.delete).await;
+        let (dismiss, unreleased) = self.release_first(key, &plan.dismiss).await;
+        let delete: Vec<Arc<Pod>> = plan.delete.iter().chain(&dismiss).cloned().collect();
+        let going = delete.iter().map(|pod| pod.metadata.uid.clone().unwrap_or_default()).collect();
+        let calls = self.control.expectations.expect(key, plan.create.len(), going);
+        let deleted = self.control.delete_all(&calls, job, &delete).await;
         let pod = |number: usize| Cow::Owned(template::pod(job, plan.create[number]));
-        let created = self.control.create_all(key, job, plan.create.len(), pod).await;
+        let created = self.control.create_all(&calls, job, plan.create.len(), pod).await;
         let before = usize::try_from(plan.status.active.unwrap_or(0)).unwrap_or(0);
         let active = (before + created.done).saturating_sub(deleted.done);
         plan.status.active = (active > 0).then(|| i32::try_from(active).unwrap_or(i32::MAX));
         let going = i32::try_from(deleted.done).unwrap_or(i32::MAX);
         plan.status.terminating = Some(plan.status.terminating.unwrap_or(0).saturating_add(going));
-        created.failed.or(deleted.failed).map(|error| message_of(&error))
+        unreleased.or_else(|| created.failed.or(deleted.failed).map(|error| message_of(&error)))
     }
 
     /// Writes the status and then tells what is new in it. A stale Job gives a conflict: nothing is counted twice.
@@ -227,6 +251,12 @@ impl JobController {
         let note = |kind, reason, message: &str| {
             self.recorder.record(COMPONENT, job, kind, reason, message.to_owned());
         };
+        if old.start_time.is_none() && new.start_time.is_some() {
+            for field in plan::not_honoured(job) {
+                let message = format!("spec.{field} is set, and this controller does not act on it yet");
+                note(EventType::Warning, "NotHonoured", &message);
+            }
+        }
         let appeared = |kind| plan::condition(new, kind).filter(|_| plan::condition(old, kind).is_none());
         if appeared("Suspended").is_some() {
             note(EventType::Normal, "Suspended", "Job suspended");
@@ -242,41 +272,6 @@ impl JobController {
             let late = failed.reason.as_deref() == Some("DeadlineExceeded");
             note(EventType::Warning, if late { "DeadlineExceeded" } else { "BackoffLimitExceeded" }, message);
         }
-    }
-
-    /// Takes the finalizer from pods that are counted.
-    async fn release(&self, key: &Key, pods: &[Arc<Pod>]) -> Result<(), ReconcileError> {
-        for taken in join_all(pods.iter().map(|pod| self.release_pod(key, pod))).await {
-            taken?;
-        }
-        Ok(())
-    }
-
-    async fn release_pod(&self, key: &Key, pod: &Pod) -> Result<(), ReconcileError> {
-        let uid = pod.metadata.uid.clone().unwrap_or_default();
-        // Before the call: its event may be quicker than its answer.
-        self.released.lock().entry(key.clone()).or_default().insert(uid.clone());
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
-        let patch = json!({"metadata": {"uid": uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]}});
-        let taken = api.patch(name_of(pod), &PatchParams::default(), &Patch::Strategic(patch)).await;
-        let taken = ignore_missing(taken).during("remove the finalizer of a pod").map(|_| ());
-        if taken.is_err()
-            && let Some(uids) = self.released.lock().get_mut(key)
-        {
-            uids.remove(&uid);
-        }
-        taken
-    }
-
-    /// Pods that name a Job which is gone, or over, wait for nobody.
-    async fn let_orphans_go(&self, key: &Key, job: Option<&Job>) -> Result<(), ReconcileError> {
-        let uid = job.filter(|job| plan::finished(job).is_none()).and_then(|job| job.metadata.uid.as_deref());
-        let orphans = self.pods.in_namespace(&key.namespace, |pod| {
-            plan::has_finalizer(pod)
-                && owner_key(pod).is_some_and(|owner| owner == *key)
-                && controller_of(&pod.metadata).is_some_and(|owner| Some(owner.uid.as_str()) != uid)
-        });
-        self.release(key, &orphans).await
     }
 
     /// Deletes a finished Job when its time is over.
@@ -298,6 +293,11 @@ impl JobController {
 
 /// What `spec.managedBy` says for Jobs of this controller.
 const MANAGER: &str = "kubernetes.io/job-controller";
+
+/// Whether another controller runs the pods of `job`.
+fn is_managed_elsewhere(job: &Job) -> bool {
+    job.spec.as_ref().and_then(|spec| spec.managed_by.as_deref()).is_some_and(|by| by != MANAGER)
+}
 
 fn selects(job: &Job, labels: &std::collections::BTreeMap<String, String>) -> bool {
     let selector = job.spec.as_ref().and_then(|spec| selector_of(spec.selector.as_ref()?));

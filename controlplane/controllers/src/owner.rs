@@ -82,11 +82,17 @@ pub(crate) fn adopt_patch(object: &ObjectMeta, reference: &OwnerReference, final
     json!({"metadata": metadata})
 }
 
-/// The merge patch that removes the owner with `owner_uid` from an object.
-pub(crate) fn release_patch(object: &ObjectMeta, owner_uid: &str) -> Value {
+/// The merge patch that removes the owner with `owner_uid` from an object, and `finalizer`, which was the owner's.
+pub(crate) fn release_patch(object: &ObjectMeta, owner_uid: &str, finalizer: Option<&str>) -> Value {
     let owners: Vec<&OwnerReference> =
         object.owner_references.iter().flatten().filter(|owner| owner.uid != owner_uid).collect();
-    json!({"metadata": {"uid": object.uid, "resourceVersion": object.resource_version, "ownerReferences": owners}})
+    let mut metadata =
+        json!({"uid": object.uid, "resourceVersion": object.resource_version, "ownerReferences": owners});
+    if let Some(finalizer) = finalizer {
+        metadata["finalizers"] =
+            object.finalizers.iter().flatten().filter(|other| *other != finalizer).cloned().collect();
+    }
+    json!({"metadata": metadata})
 }
 
 /// A selector of an object's spec, ready to match; `None` if it is not valid or selects everything.
@@ -150,6 +156,16 @@ mod tests {
         assert_eq!(names(&claimed.owned), ["mine", "mine-going"]);
         assert_eq!(names(&claimed.adopt), ["orphan"]);
         assert_eq!(names(&claimed.release), ["mine-relabelled"]);
+    }
+
+    #[test]
+    fn what_is_released_loses_its_owners_finalizer() {
+        let mut object = pod("p", "db", Some("me"), false).metadata.clone();
+        object.finalizers = Some(vec!["example.org/mine".into(), "tracking".into()]);
+        let patch = release_patch(&object, "me", Some("tracking"));
+        assert_eq!(patch["metadata"]["finalizers"], json!(["example.org/mine"]));
+        assert_eq!(patch["metadata"]["ownerReferences"], json!([]));
+        assert_eq!(release_patch(&object, "me", None)["metadata"].get("finalizers"), None);
     }
 
     #[test]

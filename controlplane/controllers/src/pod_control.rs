@@ -16,7 +16,7 @@ use kube::{Api, Client, Resource};
 use crate::cache::Key;
 use crate::context::{Context, is_namespace_terminating, is_not_found, message_of};
 use crate::event_recorder::{EventRecorder, EventType};
-use crate::expectations::Expectations;
+use crate::expectations::{Expectations, Round};
 use crate::pod::Pod;
 
 /// The hand of one controller.
@@ -24,8 +24,7 @@ pub(crate) struct PodControl {
     client: Client,
     recorder: EventRecorder,
     component: &'static str,
-    /// What has been asked for and not been seen. The controller adds what it is about to ask; what fails is taken off
-    /// here.
+    /// What has been asked for and not been seen. The controller begins a round with what it is about to ask for.
     pub(crate) expectations: Expectations,
 }
 
@@ -56,7 +55,7 @@ impl PodControl {
     /// Creates `total` pods in batches that grow for as long as all goes well. `pod` makes the one with that number.
     pub(crate) async fn create_all<'a, K: Resource<DynamicType = ()>>(
         &self,
-        key: &Key,
+        calls: &Round<'_>,
         owner: &K,
         total: usize,
         pod: impl Fn(usize) -> Cow<'a, v1::Pod>,
@@ -65,7 +64,7 @@ impl PodControl {
         let mut sent = 0;
         for batch in slow_start_batches(total) {
             let pods: Vec<_> = (sent..sent + batch).map(&pod).collect();
-            let round = Tally::of(join_all(pods.iter().map(|pod| self.create(key, owner, pod))).await);
+            let round = Tally::of(join_all(pods.iter().map(|pod| self.create(calls, owner, pod))).await);
             sent += batch;
             tally.done += round.done;
             tally.failed = round.failed;
@@ -73,26 +72,22 @@ impl PodControl {
                 break;
             }
         }
-        for _ in sent..total {
-            self.expectations.creation_observed(key);
-        }
         tally
     }
 
     async fn create<K: Resource<DynamicType = ()>>(
         &self,
-        key: &Key,
+        calls: &Round<'_>,
         owner: &K,
         pod: &v1::Pod,
     ) -> Result<(), kube::Error> {
-        match self.pods(key).create(&PostParams::default(), pod).await {
+        match calls.create(self.pods(&calls.owner).create(&PostParams::default(), pod)).await {
             Ok(created) => {
                 let message = format!("Created pod: {}", name_of(&created));
                 self.recorder.record(self.component, owner, EventType::Normal, "SuccessfulCreate", message);
                 Ok(())
             }
             Err(error) => {
-                self.expectations.creation_observed(key);
                 if !is_namespace_terminating(&error) {
                     let message = format!("Error creating: {}", message_of(&error));
                     self.recorder.record(self.component, owner, EventType::Warning, "FailedCreate", message);
@@ -105,23 +100,29 @@ impl PodControl {
     /// Deletes all of `pods`. One that is gone already is as good as deleted.
     pub(crate) async fn delete_all<K: Resource<DynamicType = ()>>(
         &self,
-        key: &Key,
+        calls: &Round<'_>,
         owner: &K,
         pods: &[Arc<Pod>],
     ) -> Tally {
-        Tally::of(join_all(pods.iter().map(|pod| self.delete(key, owner, pod))).await)
+        Tally::of(join_all(pods.iter().map(|pod| self.delete(calls, owner, pod))).await)
     }
 
-    async fn delete<K: Resource<DynamicType = ()>>(&self, key: &Key, owner: &K, pod: &Pod) -> Result<(), kube::Error> {
+    async fn delete<K: Resource<DynamicType = ()>>(
+        &self,
+        calls: &Round<'_>,
+        owner: &K,
+        pod: &Pod,
+    ) -> Result<(), kube::Error> {
         let same = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
-        match self.pods(key).delete(name_of(pod), &DeleteParams::background().preconditions(same)).await {
+        let (api, params) = (self.pods(&calls.owner), DeleteParams::background().preconditions(same));
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        match calls.delete(uid, api.delete(name_of(pod), &params)).await {
             Ok(_) => {
                 let message = format!("Deleted pod: {}", name_of(pod));
                 self.recorder.record(self.component, owner, EventType::Normal, "SuccessfulDelete", message);
                 Ok(())
             }
             Err(error) => {
-                self.expectations.deletion_observed(key, pod.metadata.uid.as_deref().unwrap_or_default());
                 if is_not_found(&error) {
                     return Ok(());
                 }

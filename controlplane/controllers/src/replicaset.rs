@@ -144,13 +144,13 @@ impl ReplicaSetController {
             return Ok(None);
         };
         // Asked before the pods are read: what is seen later than this is in the list or comes with a new event.
-        let settled = self.control.expectations.satisfied(&key);
+        let pending = self.control.expectations.pending(&key);
         let pods = self.claim_pods(&rs).await?;
         let (active, others): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| pod_state::is_active(pod));
         let terminating =
             others.iter().filter(|pod| pod_state::is_terminating(pod) && !pod_state::is_finished(pod)).count();
 
-        let failure = match settled && rs.metadata.deletion_timestamp.is_none() {
+        let failure = match pending.is_none() && rs.metadata.deletion_timestamp.is_none() {
             true => self.manage(&key, &rs, &active).await.err(),
             false => None,
         };
@@ -158,7 +158,7 @@ impl ReplicaSetController {
         self.write_status(&rs, status).await?;
         match failure {
             Some(failure) => Err(ReconcileError::NotYet(failure.message)),
-            None => Ok(again),
+            None => Ok(pending.into_iter().chain(again).min()),
         }
     }
 
@@ -187,8 +187,8 @@ impl ReplicaSetController {
     async fn create_pods(&self, key: &Key, rs: &ReplicaSet, missing: usize) -> Result<(), ManageFailure> {
         let template = rs.spec.template.clone().unwrap_or_default();
         let pod = plan::pod_from_template(rs, &template);
-        self.control.expectations.expect(key, missing, Default::default());
-        match self.control.create_all(key, rs, missing, |_| Cow::Borrowed(&pod)).await.failed {
+        let calls = self.control.expectations.expect(key, missing, Default::default());
+        match self.control.create_all(&calls, rs, missing, |_| Cow::Borrowed(&pod)).await.failed {
             Some(error) if !is_namespace_terminating(&error) => {
                 Err(ManageFailure { reason: "FailedCreate", message: message_of(&error) })
             }
@@ -198,8 +198,8 @@ impl ReplicaSetController {
 
     async fn delete_pods(&self, key: &Key, rs: &ReplicaSet, surplus: &[Arc<Pod>]) -> Result<(), ManageFailure> {
         let uids = surplus.iter().map(|pod| pod.metadata.uid.clone().unwrap_or_default()).collect();
-        self.control.expectations.expect(key, 0, uids);
-        match self.control.delete_all(key, rs, surplus).await.failed {
+        let calls = self.control.expectations.expect(key, 0, uids);
+        match self.control.delete_all(&calls, rs, surplus).await.failed {
             Some(error) => Err(ManageFailure { reason: "FailedDelete", message: message_of(&error) }),
             None => Ok(()),
         }

@@ -33,6 +33,11 @@ impl Indexes {
         self.0.insert(index);
     }
 
+    /// Forgets indexes that the Job no longer has: `completions` may be lowered.
+    pub(super) fn cut(&mut self, completions: i32) {
+        drop(self.0.split_off(&u32::try_from(completions).unwrap_or(0)));
+    }
+
     pub(super) fn contains(&self, index: u32) -> bool {
         self.0.contains(&index)
     }

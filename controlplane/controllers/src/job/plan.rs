@@ -18,6 +18,7 @@ use k8s_openapi::api::batch::v1::{Job, JobCondition, JobSpec, JobStatus, Uncount
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
+use super::backoff::backoff;
 use super::indexes::{self, Indexes};
 use crate::pod::Pod;
 use crate::pod_state;
@@ -26,15 +27,13 @@ use crate::pod_state;
 pub(super) const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 /// Most creates or deletes of one round, and most uids waiting to be counted.
 const BURST: usize = 500;
-/// Pause after a failure, doubled with each further one.
-const BACKOFF_FIRST: Duration = Duration::from_secs(10);
-const BACKOFF_CAP: Duration = Duration::from_secs(600);
-
 /// What is known of a Job's pods.
 pub(super) struct Observed<'a> {
     pub(super) pods: &'a [Arc<Pod>],
     /// Uids of pods whose finalizer is gone, whatever the cache says.
     pub(super) released: &'a HashSet<String>,
+    /// Uids of pods that the Job itself has let go uncounted: their end is no failure.
+    pub(super) dismissed: &'a HashSet<String>,
     /// Whether every create and delete asked for has been seen.
     pub(super) settled: bool,
     pub(super) now: Timestamp,
@@ -45,7 +44,11 @@ pub(super) struct Observed<'a> {
 pub(super) struct Plan {
     /// One entry a pod to make; its completion index in an Indexed Job.
     pub(super) create: Vec<Option<u32>>,
+    /// Pods of a Job that is decided; they are counted as the decision says.
     pub(super) delete: Vec<Arc<Pod>>,
+    /// Pods that the Job does not want for now (suspended, scaled down, a second one of an index). Their finalizer goes
+    /// first, so that their end is not counted as a failure.
+    pub(super) dismiss: Vec<Arc<Pod>>,
     /// The status to write, before finalizers are taken. `active` does not yet contain `create` and `delete`.
     pub(super) status: JobStatus,
     /// Pods whose finalizer goes once the status is written.
@@ -67,6 +70,16 @@ pub(super) fn finished(job: &Job) -> Option<&JobCondition> {
 
 pub(super) fn has_finalizer(pod: &Pod) -> bool {
     pod.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
+}
+
+/// The fields of a Job that are set and that nothing here asks about: it may run on where it should fail, or the other way.
+pub(super) fn not_honoured(job: &Job) -> impl Iterator<Item = &'static str> + use<> {
+    let set = job.spec.as_ref().map_or([false; 4], |spec| {
+        let policies = [spec.pod_failure_policy.is_some(), spec.success_policy.is_some()];
+        [policies[0], policies[1], spec.backoff_limit_per_index.is_some(), spec.max_failed_indexes.is_some()]
+    });
+    let names = ["podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "maxFailedIndexes"];
+    names.into_iter().zip(set).filter(|(_, set)| *set).map(|(name, _)| name)
 }
 
 /// Decides. The Job is not finished.
@@ -103,9 +116,12 @@ pub(super) fn plan(job: &Job, seen: &Observed<'_>) -> Plan {
     if job.metadata.deletion_timestamp.is_some() {
         plan.release = seen.pods.iter().filter(|pod| holds(pod, seen.released)).cloned().collect();
     } else if seen.settled {
-        match decided || suspended {
-            true => plan.delete = active.iter().take(BURST).cloned().collect(),
-            false => scale(spec, &active, terminating, &completed, tally.succeeded, seen, &mut plan),
+        if decided {
+            plan.delete = active.iter().take(BURST).cloned().collect();
+        } else if suspended {
+            plan.dismiss = active.iter().take(BURST).cloned().collect();
+        } else {
+            scale(spec, &active, terminating, &completed, tally.succeeded, seen, &mut plan);
         }
     }
 
@@ -155,7 +171,7 @@ fn holds(pod: &Pod, released: &HashSet<String>) -> bool {
     has_finalizer(pod) && !released.contains(uid(pod))
 }
 
-fn uid(pod: &Pod) -> &str {
+pub(super) fn uid(pod: &Pod) -> &str {
     pod.metadata.uid.as_deref().unwrap_or_default()
 }
 
@@ -164,7 +180,7 @@ pub(super) fn is_indexed(spec: &JobSpec) -> bool {
 }
 
 /// A pod that is going counts as failed at once, unless only failed pods are replaced.
-fn has_failed(spec: &JobSpec, pod: &Pod) -> bool {
+pub(super) fn has_failed(spec: &JobSpec, pod: &Pod) -> bool {
     match pod_state::phase(pod) {
         "Failed" => true,
         "Succeeded" => false,
@@ -202,6 +218,7 @@ fn count(spec: &JobSpec, seen: &Observed<'_>, plan: &mut Plan) -> Indexes {
         plan.release.push(pod.clone());
     }
     if is_indexed(spec) {
+        completed.cut(spec.completions.unwrap_or(0));
         plan.status.succeeded = number(completed.len());
         plan.status.completed_indexes = (!completed.is_empty()).then(|| completed.to_string());
     }
@@ -291,7 +308,7 @@ fn scale(
     };
     let replaced_late = spec.pod_replacement_policy.as_deref() == Some("Failed");
     let there = kept.len() + if replaced_late { terminating } else { 0 };
-    plan.delete = surplus.into_iter().take(BURST).collect();
+    plan.dismiss = surplus.into_iter().take(BURST).collect();
     let missing = wanted.saturating_sub(there).min(BURST);
     if missing == 0 {
         return;
@@ -316,26 +333,6 @@ fn surplus(active: &[Arc<Pod>], wanted: usize) -> (Vec<Arc<Pod>>, Vec<Arc<Pod>>)
     });
     let kept = ranked.split_off(ranked.len().saturating_sub(wanted));
     (ranked, kept)
-}
-
-/// How long to wait before a failed pod is replaced: longer with every failure since the last success.
-fn backoff(spec: &JobSpec, seen: &Observed<'_>) -> Option<Duration> {
-    let ended = |pod: &Arc<Pod>| finish_time(pod).unwrap_or(seen.now);
-    let last_success = seen.pods.iter().filter(|pod| pod_state::phase(pod) == "Succeeded").map(ended).max();
-    let failures: Vec<Timestamp> = seen.pods.iter().filter(|pod| has_failed(spec, pod)).map(ended).collect();
-    let recent = failures.iter().filter(|at| last_success.is_none_or(|success| **at > success)).count();
-    let last = failures.into_iter().max().filter(|_| recent > 0)?;
-    let factor = 1_u32.checked_shl(u32::try_from(recent - 1).unwrap_or(31)).unwrap_or(u32::MAX);
-    let until = last.checked_add(BACKOFF_FIRST.saturating_mul(factor).min(BACKOFF_CAP)).ok()?;
-    Duration::try_from(until.duration_since(seen.now)).ok().filter(|left| !left.is_zero())
-}
-
-/// When the last container ended, or else when the pod was told to go.
-fn finish_time(pod: &Pod) -> Option<Timestamp> {
-    let statuses = pod.status.as_ref()?.container_statuses.iter().flatten();
-    let ended = statuses.filter_map(|status| status.state.as_ref()?.terminated.as_ref()?.finished_at.as_ref());
-    let last = ended.map(|time| time.0).max();
-    last.or_else(|| pod.metadata.deletion_timestamp.as_ref().map(|time| time.0))
 }
 
 /// Records `suspend` in the conditions; a Job that goes on starts anew.

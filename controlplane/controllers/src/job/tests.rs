@@ -1,8 +1,9 @@
 //! The pure part of the Job controller.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::indexes::Indexes;
 use super::plan::*;
@@ -39,8 +40,12 @@ fn pod_with(name: &str, phase: &str, metadata: Value) -> Arc<Pod> {
 }
 
 fn next(job: &Job, pods: &[Arc<Pod>]) -> Plan {
-    let released = HashSet::new();
-    plan(job, &Observed { pods, released: &released, settled: true, now: Timestamp::from_second(NOW).unwrap() })
+    next_after(job, pods, &HashSet::new(), &HashSet::new())
+}
+
+fn next_after(job: &Job, pods: &[Arc<Pod>], released: &HashSet<String>, dismissed: &HashSet<String>) -> Plan {
+    let now = Timestamp::from_second(NOW).unwrap();
+    plan(job, &Observed { pods, released, dismissed, settled: true, now })
 }
 
 fn names(pods: &[Arc<Pod>]) -> Vec<&str> {
@@ -71,7 +76,8 @@ fn no_more_pods_run_than_parallelism_and_missing_successes_ask_for() {
         let pods: Vec<_> = (0..active).map(|n| pod(&format!("p{n}"), "Running")).collect();
         let plan = next(&job, &pods);
         let case = format!("{completions:?} {parallelism} {succeeded} {active}");
-        assert_eq!((plan.create.len(), plan.delete.len()), (created, deleted), "{case}");
+        assert_eq!((plan.create.len(), plan.dismiss.len()), (created, deleted), "{case}");
+        assert!(plan.delete.is_empty(), "{case}");
     }
 }
 
@@ -80,7 +86,7 @@ fn nothing_is_created_or_deleted_before_the_last_round_is_seen() {
     let job = job(json!({"completions": 1, "parallelism": 1}), json!({}));
     let released = HashSet::new();
     let now = Timestamp::from_second(NOW).unwrap();
-    let plan = plan(&job, &Observed { pods: &[], released: &released, settled: false, now });
+    let plan = plan(&job, &Observed { pods: &[], released: &released, dismissed: &released, settled: false, now });
     assert!(plan.create.is_empty() && plan.delete.is_empty());
     assert_eq!(plan.status.start_time.map(|time| time.0), Some(now));
 }
@@ -109,11 +115,10 @@ fn a_pod_is_counted_once_whenever_the_controller_stops() {
     }
     // The finalizer is taken, but the cache still shows it.
     let released: HashSet<String> = ["a".to_owned()].into();
-    let now = Timestamp::from_second(NOW).unwrap();
-    let stale = plan::plan(&job, &Observed { pods: &ended, released: &released, settled: true, now });
+    let stale = next_after(&job, &ended, &released, &HashSet::new());
     assert_eq!(stale.status.succeeded, Some(1));
     job.status = Some(stale.status);
-    let stale = plan::plan(&job, &Observed { pods: &ended, released: &released, settled: true, now });
+    let stale = next_after(&job, &ended, &released, &HashSet::new());
     assert_eq!(stale.status.succeeded, Some(1), "not again");
 }
 
@@ -176,12 +181,43 @@ fn a_suspended_job_has_no_pods_and_starts_anew() {
     let spec = json!({"completions": 1, "parallelism": 1, "suspend": true});
     let mut suspended = job(spec, json!({"startTime": at(60)}));
     let plan = next(&suspended, &[pod("a", "Running")]);
-    assert_eq!((names(&plan.delete), conditions(&plan.status)), (vec!["a"], vec!["Suspended"]));
+    assert_eq!((names(&plan.dismiss), conditions(&plan.status)), (vec!["a"], vec!["Suspended"]));
+    assert!(plan.delete.is_empty(), "with the finalizer on it it would count as failed");
     suspended.status = Some(plan.status);
     suspended.spec.as_mut().unwrap().suspend = Some(false);
     let plan = next(&suspended, &[]);
     assert_eq!((plan.create.len(), conditions(&plan.status).len()), (1, 0));
     assert_eq!(plan.status.start_time.unwrap().0.as_second(), NOW);
+}
+
+/// A pod on its way out, as it is in the cache after its finalizer was taken and the delete was answered.
+#[test]
+fn pods_that_the_job_lets_go_are_no_failures() {
+    for suspend in [true, false] {
+        let spec = json!({"completions": 1, "parallelism": 1, "backoffLimit": 0, "suspend": suspend});
+        let job = job(spec, json!({"startTime": at(60)}));
+        let going = json!({"deletionTimestamp": at(-30), "deletionGracePeriodSeconds": 30});
+        let mut bare = going.clone();
+        bare["finalizers"] = json!([]);
+        let uid: HashSet<String> = ["a".to_owned()].into();
+        let seen = [
+            next_after(&job, &[pod_with("a", "Running", going)], &uid, &uid),
+            next_after(&job, &[pod_with("a", "Running", bare)], &HashSet::new(), &uid),
+        ];
+        for plan in seen {
+            assert_eq!(plan::condition(&plan.status, "FailureTarget"), None, "suspended: {suspend}");
+            assert_eq!((plan.status.failed, plan.status.terminating), (None, Some(1)), "suspended: {suspend}");
+            assert_eq!((plan.create.len(), plan.again), (usize::from(!suspend), None), "suspended: {suspend}");
+        }
+    }
+}
+
+#[test]
+fn back_off_counts_from_when_a_pod_was_told_to_go() {
+    let job = job(json!({"completions": 1, "parallelism": 1}), json!({"startTime": at(60)}));
+    let told = json!({"deletionTimestamp": at(-25), "deletionGracePeriodSeconds": 30});
+    let plan = next(&job, &[pod_with("a", "Running", told)]);
+    assert_eq!((plan.create.len(), plan.again), (0, Some(Duration::from_secs(5))));
 }
 
 #[test]
@@ -195,11 +231,22 @@ fn every_index_is_worked_on_until_it_succeeds() {
     assert_eq!(plan.status.completed_indexes.as_deref(), Some("0,1"));
     assert_eq!(plan.status.succeeded, Some(2));
     assert_eq!(plan.create, [Some(2)]);
-    assert_eq!(names(&plan.delete), ["twin"]);
+    assert_eq!(names(&plan.dismiss), ["twin"]);
     let made = template::pod(&job, Some(2));
     assert_eq!(made.metadata.generate_name.as_deref(), Some("j-2-"));
     let variable = &made.spec.unwrap().containers[0].env.clone().unwrap()[0];
     assert_eq!(variable.name, "JOB_COMPLETION_INDEX");
+}
+
+#[test]
+fn indexes_that_a_job_no_longer_has_complete_nothing() {
+    let spec = json!({"completions": 2, "parallelism": 2, "completionMode": "Indexed"});
+    let job = job(spec, json!({"startTime": at(60), "completedIndexes": "3,4", "succeeded": 2}));
+    let ended = pod_with("a", "Succeeded", json!({"annotations": {indexes::INDEX: "2"}}));
+    let plan = next(&job, &[ended]);
+    assert_eq!((plan.status.completed_indexes.as_deref(), plan.status.succeeded), (None, None));
+    assert_eq!((conditions(&plan.status).len(), plan.create), (0, vec![Some(0), Some(1)]));
+    assert_eq!(names(&plan.release), ["a"]);
 }
 
 #[test]

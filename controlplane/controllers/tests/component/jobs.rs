@@ -111,3 +111,77 @@ async fn suspended_job_runs_once_it_is_resumed() {
     let status = ended(&cluster, "later", "Succeeded").await;
     assert_eq!(status.succeeded, Some(1));
 }
+
+async fn active(cluster: &Cluster, name: &str) -> Vec<Pod> {
+    let mine = |pod: &Pod| pod.owner_references().iter().any(|owner| owner.name == name);
+    let all = cluster.list::<Pod>("default").await;
+    all.into_iter().filter(|pod| mine(pod) && pod.metadata.deletion_timestamp.is_none()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn job_that_is_suspended_or_scaled_down_has_failed_nothing() {
+    let cluster = Cluster::start().await;
+    cluster.run_agent();
+    let spec = json!({"backoffLimit": 0, "parallelism": 3, "completions": 3});
+    cluster.create::<Job>("default", job("calm", spec)).await;
+    let runs = |count: i32| {
+        let cluster = &cluster;
+        cluster.wait("so many pods to run", move || async move {
+            let status = status(cluster, "calm").await;
+            status.active.unwrap_or(0) == count && status.terminating.unwrap_or(0) == 0
+        })
+    };
+    runs(3).await;
+    for (patch, count) in
+        [(json!({"parallelism": 1}), 1), (json!({"suspend": true}), 0), (json!({"suspend": false}), 1)]
+    {
+        cluster.merge::<Job>("default", "calm", json!({"spec": patch})).await;
+        runs(count).await;
+        let status = status(&cluster, "calm").await;
+        assert_eq!(status.failed, None, "{patch}: {status:?}");
+        assert!(!conditions(&status).iter().any(|(kind, _)| kind == "FailureTarget"), "{patch}: {status:?}");
+    }
+    let status = ended(&cluster, "calm", "Succeeded").await;
+    assert_eq!((status.succeeded, status.failed), (Some(3), None));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_that_a_job_lets_go_can_be_deleted() {
+    let cluster = Cluster::start().await;
+    cluster.run_agent();
+    for name in ["relabelled", "orphaned"] {
+        cluster.create::<Job>("default", job(name, json!({}))).await;
+    }
+    cluster
+        .wait("the pods to run", || async {
+            status(&cluster, "relabelled").await.ready == Some(1) && status(&cluster, "orphaned").await.ready == Some(1)
+        })
+        .await;
+    let (relabelled, orphaned) = (active(&cluster, "relabelled").await, active(&cluster, "orphaned").await);
+    let (relabelled, orphaned) = (relabelled[0].name_any(), orphaned[0].name_any());
+    let labels = json!({"metadata": {"labels": {"batch.kubernetes.io/controller-uid": null, "controller-uid": null}}});
+    cluster.merge::<Pod>("default", &relabelled, labels).await;
+    cluster.api::<Job>("default").delete("orphaned", &DeleteParams::orphan()).await.unwrap();
+    for name in [&relabelled, &orphaned] {
+        cluster
+            .wait("the pod to be let go", || async {
+                let pod = cluster.get_opt::<Pod>("default", name).await.expect("nobody has deleted it");
+                pod.owner_references().is_empty() && pod.finalizers().is_empty()
+            })
+            .await;
+        cluster.api::<Pod>("default").delete(name, &DeleteParams::default()).await.unwrap();
+        cluster.wait("the pod to go", || async { cluster.get_opt::<Pod>("default", name).await.is_none() }).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pod_that_is_deleted_before_it_has_a_node_is_replaced() {
+    // No agent: nothing is ever bound.
+    let cluster = Cluster::start().await;
+    cluster.create::<Job>("default", job("waiting", json!({"podReplacementPolicy": "Failed"}))).await;
+    cluster.wait("its pod", || async { active(&cluster, "waiting").await.len() == 1 }).await;
+    let first = active(&cluster, "waiting").await[0].name_any();
+    cluster.api::<Pod>("default").delete(&first, &DeleteParams::default()).await.unwrap();
+    cluster.wait("its end", || async { cluster.get_opt::<Pod>("default", &first).await.is_none() }).await;
+    cluster.wait("the failure to be counted", || async { status(&cluster, "waiting").await.failed == Some(1) }).await;
+}

@@ -1,0 +1,130 @@
+//! Letting pods go: takes the tracking finalizer from those that are counted, or that no Job counts any more.
+//!
+//! Source: `pkg/controller/job/job_controller.go` (deleteJobPods, syncOrphanPod, removeTrackingFinalizerPatch) at v1.37.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use futures::future::join_all;
+use k8s_openapi::api::batch::v1::Job;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use parking_lot::Mutex;
+use serde_json::json;
+
+use super::plan::{self, FINALIZER};
+use super::{JobController, is_managed_elsewhere, name_of, owner_key};
+use crate::cache::Key;
+use crate::controller::{CallContext, Outcome, ReconcileError, ignore_missing};
+use crate::owner::controller_of;
+use crate::pod::Pod;
+
+/// Uids of pods by the key of their Job.
+#[derive(Debug, Default)]
+pub(super) struct Uids(Mutex<HashMap<Key, HashSet<String>>>);
+
+impl Uids {
+    pub(super) fn of(&self, key: &Key) -> HashSet<String> {
+        self.0.lock().get(key).cloned().unwrap_or_default()
+    }
+
+    fn insert(&self, key: &Key, uid: &str) {
+        self.0.lock().entry(key.clone()).or_default().insert(uid.to_owned());
+    }
+
+    pub(super) fn forget(&self, key: &Key) {
+        self.0.lock().remove(key);
+    }
+
+    pub(super) fn remove(&self, key: &Key, uid: &str) {
+        let mut all = self.0.lock();
+        if let Some(uids) = all.get_mut(key) {
+            uids.remove(uid);
+            if uids.is_empty() {
+                all.remove(key);
+            }
+        }
+    }
+}
+
+impl JobController {
+    /// Takes the finalizer from pods that are counted.
+    pub(super) async fn release(&self, key: &Key, pods: &[Arc<Pod>]) -> Result<(), ReconcileError> {
+        for taken in join_all(pods.iter().map(|pod| self.release_pod(key, pod))).await {
+            taken?;
+        }
+        Ok(())
+    }
+
+    /// Takes the finalizer from pods that are to be deleted uncounted: those from which it is gone, and the first failure.
+    ///
+    /// A pod that would be deleted with the finalizer on it would count as failed. If the controller ends between the two
+    /// calls, the pod is active and unwanted still, and the next round deletes it.
+    pub(super) async fn release_first(&self, key: &Key, pods: &[Arc<Pod>]) -> (Vec<Arc<Pod>>, Option<String>) {
+        let taken = join_all(pods.iter().map(|pod| async {
+            if !plan::has_finalizer(pod) {
+                return Ok(());
+            }
+            self.release_pod(key, pod).await
+        }))
+        .await;
+        let mut free = Vec::with_capacity(pods.len());
+        let mut failed = None;
+        for (pod, taken) in pods.iter().zip(taken) {
+            match taken {
+                Ok(()) => {
+                    self.dismissed.insert(key, pod.metadata.uid.as_deref().unwrap_or_default());
+                    free.push(pod.clone());
+                }
+                Err(error) => failed = failed.or(Some(error.to_string())),
+            }
+        }
+        (free, failed)
+    }
+
+    async fn release_pod(&self, key: &Key, pod: &Pod) -> Result<(), ReconcileError> {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        // Before the call: its event may be quicker than its answer.
+        self.released.insert(key, uid);
+        let taken = self.take_finalizer(&key.namespace, pod).await;
+        if taken.is_err() {
+            self.released.remove(key, uid);
+        }
+        taken
+    }
+
+    async fn take_finalizer(&self, namespace: &str, pod: &Pod) -> Result<(), ReconcileError> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let patch = json!({"metadata": {
+            "uid": pod.metadata.uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER],
+        }});
+        let taken = api.patch(name_of(pod), &PatchParams::default(), &Patch::Strategic(patch)).await;
+        ignore_missing(taken).during("remove the finalizer of a pod").map(drop)
+    }
+
+    /// Pods that name a Job which is gone, or over, wait for nobody. Those of a Job that another controller runs wait for
+    /// that one.
+    pub(super) async fn let_orphans_go(&self, key: &Key, job: Option<&Job>) -> Result<(), ReconcileError> {
+        if job.is_some_and(is_managed_elsewhere) {
+            return Ok(());
+        }
+        let uid = job.filter(|job| plan::finished(job).is_none()).and_then(|job| job.metadata.uid.as_deref());
+        let orphans = self.pods.in_namespace(&key.namespace, |pod| {
+            plan::has_finalizer(pod)
+                && owner_key(pod).is_some_and(|owner| owner == *key)
+                && controller_of(&pod.metadata).is_some_and(|owner| Some(owner.uid.as_str()) != uid)
+        });
+        self.release(key, &orphans).await
+    }
+
+    /// A pod that was released, or whose Job was deleted with `--cascade=orphan`, is counted by nobody: with the finalizer
+    /// it could never be deleted. A Job that adopts it puts the finalizer on again.
+    pub(super) async fn free_orphan(&self, key: Key) -> Outcome {
+        let Some(pod) = self.pods.get(&key) else { return Ok(None) };
+        if controller_of(&pod.metadata).is_some() || !plan::has_finalizer(&pod) {
+            return Ok(None);
+        }
+        self.take_finalizer(&key.namespace, &pod).await?;
+        Ok(None)
+    }
+}
