@@ -44,6 +44,8 @@ pub struct ControllersConfig {
     pub node_monitor_grace: Duration,
     /// How long a pod that tolerates nothing of its own stays on a node that is not ready or unreachable.
     pub eviction_timeout: Duration,
+    /// How long a node may be missing before its pods are removed.
+    pub missing_node_quarantine: Duration,
     /// How many finished pods may stay before the oldest are collected.
     pub terminated_pod_threshold: usize,
     /// How long issued node certificates are valid.
@@ -68,6 +70,7 @@ impl ControllersConfig {
             node_monitor_period: Duration::from_secs(5),
             node_monitor_grace: Duration::from_secs(50),
             eviction_timeout: Duration::from_secs(300),
+            missing_node_quarantine: Duration::from_secs(40),
             terminated_pod_threshold: 12_500,
             certificate_validity: Duration::from_secs(365 * 24 * 3600),
             discovery_period: Duration::from_secs(30),

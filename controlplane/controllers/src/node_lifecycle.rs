@@ -1,8 +1,8 @@
 //! Watches over the nodes: silent ones become Unknown, troubled ones are tainted, their pods are marked not ready.
 //!
 //! A node speaks by its Lease and its status; the monitor looks every few seconds and after each change of a Node.
-//! Eviction itself is the business of [`crate::taint_eviction`]: here only the NoExecute taint is set. When no node
-//! at all is ready, none is tainted NoExecute, for then the fault is on this side.
+//! Eviction itself is the business of [`crate::taint_eviction`]: here only the NoExecute taint is set, on one node of a zone
+//! after the other, and on none while most of the zone is down ([`zones`]).
 //!
 //! Source: `pkg/controller/nodelifecycle/node_lifecycle_controller.go` at v1.37.
 
@@ -34,8 +34,10 @@ use crate::work_queue::WorkQueue;
 pub(crate) mod plan;
 #[cfg(test)]
 mod tests;
+mod zones;
 
 use plan::{Health, Readiness};
+use zones::{Eviction, Zones};
 
 /// Nodes worked on at once.
 const WORKERS: usize = 4;
@@ -55,6 +57,7 @@ pub(crate) struct NodeLifecycleController {
     queue: Arc<WorkQueue<Key>>,
     started: Instant,
     health: Mutex<HashMap<String, Health>>,
+    zones: Mutex<Zones>,
 }
 
 impl NodeLifecycleController {
@@ -76,6 +79,7 @@ impl NodeLifecycleController {
             queue: context.queue("node_lifecycle_controller"),
             started: Instant::now(),
             health: Mutex::default(),
+            zones: Mutex::default(),
         });
         let controller = this.clone();
         nodes.on_change(move |change| controller.node_changed(change));
@@ -107,6 +111,10 @@ impl NodeLifecycleController {
 
     fn node_changed(&self, change: &Change<'_, Node>) {
         let node = change.latest();
+        match change {
+            Change::Deleted(_) => self.zones.lock().remove(name_of(node)),
+            _ => self.zones.lock().observe(node),
+        }
         match change {
             Change::Added(_) => {
                 let message = format!("Node {} event: Registered Node {} in Controller", name_of(node), name_of(node));
@@ -155,7 +163,7 @@ impl NodeLifecycleController {
             // The change itself brings us back, with the new conditions in the cache.
             return Ok(None);
         }
-        if let Some(taints) = plan::plan_taints(&node, !self.fully_disrupted(), Timestamp::now()) {
+        if let Some(taints) = plan::plan_taints(&node, self.eviction(&node), Timestamp::now()) {
             self.write_taints(&node, taints).await?;
         }
         // An agent that says it is not ready still reports its pods itself; a silent one does not.
@@ -178,9 +186,16 @@ impl NodeLifecycleController {
         silent
     }
 
-    /// Whether no node at all is ready.
-    fn fully_disrupted(&self) -> bool {
-        self.nodes.all().iter().all(|node| plan::readiness(node) != Readiness::Ready)
+    /// What may be done to the node if it is down. One that has to wait is looked at again by the monitor.
+    fn eviction(&self, node: &Node) -> Eviction {
+        let mut zones = self.zones.lock();
+        if plan::needs_eviction(node) {
+            zones.begin(name_of(node), self.started.elapsed())
+        } else if zones.is_all_down() {
+            Eviction::Stop
+        } else {
+            Eviction::Hold
+        }
     }
 
     async fn write_conditions(&self, node: &Node, conditions: Vec<NodeCondition>) -> Result<(), ReconcileError> {

@@ -1,29 +1,30 @@
 //! Removes pods that nobody will ever finish: on nodes that are gone, unscheduled and terminating, finished too long.
 //!
-//! Looks after each change that can make such a pod, and once more after a quarantine for nodes that vanished.
+//! Looks after each change that can make such a pod. A node that vanished may come back, or may not have been seen yet:
+//! its pods are left alone until it has been missing for a while.
 //!
 //! Source: `pkg/controller/podgc/gc_controller.go` at v1.37.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client};
-use serde_json::json;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::{Cache, Change, Key};
 use crate::context::{Context, is_not_found};
-use crate::controller::{self, CallContext, Outcome, ReconcileError};
+use crate::controller::{self, CallContext, Outcome};
 use crate::informer::Informer;
 use crate::pod::Pod;
 use crate::pod_state;
 use crate::work_queue::WorkQueue;
 
-/// How long a node may be missing before its pods count as orphans.
-const QUARANTINE: Duration = Duration::from_secs(40);
 /// How often finished pods are counted.
 const COUNT_PERIOD: Duration = Duration::from_secs(20);
 const WORKERS: usize = 4;
@@ -35,6 +36,9 @@ pub(crate) struct PodGcController {
     nodes: Arc<Cache<Node>>,
     pods: Arc<Cache<Pod>>,
     queue: Arc<WorkQueue<Key>>,
+    quarantine: Duration,
+    /// Nodes that pods name and that are missing, and since when this controller knows.
+    missing: Mutex<HashMap<String, Instant>>,
 }
 
 impl PodGcController {
@@ -46,6 +50,8 @@ impl PodGcController {
             nodes: nodes.cache(),
             pods: pods.cache(),
             queue: context.queue("orphaned_pods_nodes"),
+            quarantine: context.config.missing_node_quarantine,
+            missing: Mutex::default(),
         });
         let controller = this.clone();
         pods.on_change(move |change| {
@@ -56,11 +62,13 @@ impl PodGcController {
         });
         let controller = this.clone();
         nodes.on_change(move |change| {
-            if matches!(change, Change::Deleted(_)) {
-                let name = change.latest().metadata.name.clone().unwrap_or_default();
-                for pod in controller.pods.filter(|pod| pod_state::node_name(pod) == name) {
-                    controller.queue.add_after(Key::of(pod.as_ref()), QUARANTINE);
-                }
+            let name = change.latest().metadata.name.clone().unwrap_or_default();
+            if !matches!(change, Change::Deleted(_)) {
+                controller.missing.lock().remove(&name);
+                return;
+            }
+            for pod in controller.pods.filter(|pod| pod_state::node_name(pod) == name) {
+                controller.queue.add(Key::of(pod.as_ref()));
             }
         });
         this
@@ -79,13 +87,30 @@ impl PodGcController {
             loop {
                 tokio::select! {
                     () = shutdown.cancelled() => return,
-                    _ = ticks.tick() => surplus(self.pods.filter(pod_state::is_finished), self.threshold)
-                        .iter()
-                        .for_each(|pod| self.queue.add(Key::of(pod.as_ref()))),
+                    _ = ticks.tick() => self.look_around(),
                 }
             }
         };
         tokio::join!(work, count);
+    }
+
+    /// Finds what no event tells: too many finished pods, and missing nodes that no pod names any more.
+    fn look_around(&self) {
+        for pod in surplus(self.pods.filter(pod_state::is_finished), self.threshold) {
+            self.queue.add(Key::of(pod.as_ref()));
+        }
+        let mut missing = self.missing.lock();
+        if !missing.is_empty() {
+            let pods = self.pods.all();
+            let named: HashSet<&str> = pods.iter().map(|pod| pod_state::node_name(pod)).collect();
+            missing.retain(|name, _| named.contains(name.as_str()));
+        }
+    }
+
+    /// How long the node has to be missing yet before its pods are orphans.
+    fn quarantine_left(&self, node: &str) -> Duration {
+        let since = *self.missing.lock().entry(node.to_owned()).or_insert_with(Instant::now);
+        self.quarantine.saturating_sub(since.elapsed())
     }
 
     fn suspicion(&self, pod: &Pod) -> Option<Suspicion> {
@@ -97,23 +122,25 @@ impl PodGcController {
     async fn reconcile(&self, key: Key) -> Outcome {
         let Some(pod) = self.pods.get(&key) else { return Ok(None) };
         match self.suspicion(&pod) {
-            Some(Suspicion::UnscheduledTerminating) => self.remove(&key, &pod, None).await,
+            Some(Suspicion::UnscheduledTerminating) => self.remove(&key, &pod, Removal::Unscheduled).await,
             Some(Suspicion::NodeGone) => {
+                let node = pod_state::node_name(&pod);
+                let left = self.quarantine_left(node);
+                if !left.is_zero() {
+                    return Ok(Some(left));
+                }
                 // A binding may be seen before its node: only the server's word makes an orphan.
                 let api: Api<Node> = Api::all(self.client.clone());
-                if api.get_metadata_opt(pod_state::node_name(&pod)).await.during("get Node")?.is_some() {
+                if api.get_metadata_opt(node).await.during("get Node")?.is_some() {
+                    self.missing.lock().remove(node);
                     return Ok(None);
                 }
-                if pod_state::is_terminating(&pod) || is_older_than(&pod, QUARANTINE, Timestamp::now()) {
-                    self.remove(&key, &pod, Some("PodGC: node no longer exists")).await
-                } else {
-                    Ok(Some(QUARANTINE))
-                }
+                self.remove(&key, &pod, Removal::Orphaned).await
             }
             None if pod_state::is_finished(&pod) => {
                 let surplus = surplus(self.pods.filter(pod_state::is_finished), self.threshold);
                 if surplus.iter().any(|other| other.metadata.uid == pod.metadata.uid) {
-                    return self.remove(&key, &pod, None).await;
+                    return self.remove(&key, &pod, Removal::Finished).await;
                 }
                 Ok(None)
             }
@@ -121,12 +148,15 @@ impl PodGcController {
         }
     }
 
-    async fn remove(&self, key: &Key, pod: &Pod, disruption: Option<&str>) -> Outcome {
+    async fn remove(&self, key: &Key, pod: &Pod, why: Removal) -> Outcome {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
-        if !pod_state::is_finished(pod)
-            && let Some(why) = disruption
-        {
-            self.mark_failed(&api, key, pod, why).await?;
+        if let Some(status) = failed_status(pod, why) {
+            // Whoever counts the pod, such as its Job, learns that it never succeeds; it may hold the pod by a finalizer.
+            let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
+            match api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+                Err(error) if is_not_found(&error) => return Ok(None),
+                other => drop(other.during("mark Pod as failed")?),
+            }
         }
         let same = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
         match api.delete(&key.name, &DeleteParams::default().grace_period(0).preconditions(same)).await {
@@ -134,15 +164,31 @@ impl PodGcController {
             _ => Ok(None),
         }
     }
+}
 
-    async fn mark_failed(&self, api: &Api<Pod>, key: &Key, pod: &Pod, why: &str) -> Result<(), ReconcileError> {
-        let conditions = pod_state::with_disruption(pod, "DeletionByPodGC", why);
-        let patch =
-            json!({"metadata": {"uid": pod.metadata.uid}, "status": {"phase": "Failed", "conditions": conditions}});
-        match api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await {
-            Err(error) if !is_not_found(&error) => Err(error).during("mark orphaned Pod as failed"),
-            _ => Ok(()),
+/// Why a pod is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Removal {
+    /// Its node is no more.
+    Orphaned,
+    /// It was deleted before it had a node.
+    Unscheduled,
+    /// It is one of too many that have ended.
+    Finished,
+}
+
+/// The status of a pod that is removed before its end; `None` if it has ended.
+fn failed_status(pod: &Pod, why: Removal) -> Option<Value> {
+    if pod_state::is_finished(pod) {
+        return None;
+    }
+    match why {
+        Removal::Orphaned => {
+            let conditions = pod_state::with_disruption(pod, "DeletionByPodGC", "PodGC: node no longer exists");
+            Some(json!({"phase": "Failed", "conditions": conditions}))
         }
+        Removal::Unscheduled => Some(json!({"phase": "Failed"})),
+        Removal::Finished => None,
     }
 }
 
@@ -161,11 +207,6 @@ fn suspicion(pod: &Pod, node_exists: bool) -> Option<Suspicion> {
     (!node_exists).then_some(Suspicion::NodeGone)
 }
 
-fn is_older_than(pod: &Pod, age: Duration, now: Timestamp) -> bool {
-    let created = pod.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
-    Duration::try_from(now.duration_since(created)).is_ok_and(|old| old >= age)
-}
-
 /// The oldest finished pods beyond `threshold`.
 fn surplus(mut finished: Vec<Arc<Pod>>, threshold: usize) -> Vec<Arc<Pod>> {
     if finished.len() <= threshold || threshold == 0 {
@@ -180,6 +221,7 @@ fn surplus(mut finished: Vec<Arc<Pod>>, threshold: usize) -> Vec<Arc<Pod>> {
 mod tests {
     use crate::pod::PodSpec;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
     use kube::api::ObjectMeta;
 
     use super::*;
@@ -210,6 +252,20 @@ mod tests {
         for (node, terminating, exists, expected) in table {
             assert_eq!(suspicion(&pod(node, terminating, 0), exists), expected, "{node} {terminating} {exists}");
         }
+    }
+
+    #[test]
+    fn a_pod_that_never_had_a_node_has_failed_when_it_goes() {
+        let waiting = pod("", true, 0);
+        assert_eq!(failed_status(&waiting, Removal::Unscheduled), Some(json!({"phase": "Failed"})));
+        let orphan = failed_status(&pod("n", false, 0), Removal::Orphaned).unwrap();
+        assert_eq!(
+            (&orphan["phase"], &orphan["conditions"][0]["type"]),
+            (&json!("Failed"), &json!("DisruptionTarget"))
+        );
+        let mut ended = Pod::clone(&waiting);
+        ended.status = Some(crate::pod::PodStatus { phase: Some("Succeeded".into()), ..Default::default() });
+        assert_eq!(failed_status(&ended, Removal::Unscheduled), None);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Evicts pods from nodes with a NoExecute taint, each when its toleration of the taint ends.
 //!
 //! A pod that does not mention the two taints of a node that is down gets the configured time, and so does one with the
-//! 300 s that admission wrote into it, so that one setting rules both. Deadlines are counted from the taint's `timeAdded`, so
-//! they survive a restart of this controller.
+//! 300 s that admission wrote into it, so that one setting rules both. A toleration's time runs while the pod is under the
+//! taint: from the taint's `timeAdded` or the pod's binding, whichever was later, so that it survives a restart of this
+//! controller; where neither is told (`kubectl taint` writes no `timeAdded`), from when both were first seen together.
 //!
 //! Source: `pkg/controller/tainteviction/taint_eviction.go` at v1.37.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +15,7 @@ use k8s_openapi::api::core::v1::{Node, Taint, Toleration};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Preconditions};
 use kube::{Api, Client};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -40,6 +43,8 @@ pub(crate) struct TaintEvictionController {
     nodes: Arc<Cache<Node>>,
     pods: Arc<Cache<Pod>>,
     queue: Arc<WorkQueue<Key>>,
+    /// Since when each endangered pod is under which taints.
+    exposed: Mutex<HashMap<Key, Exposure>>,
 }
 
 impl TaintEvictionController {
@@ -52,13 +57,16 @@ impl TaintEvictionController {
             nodes: nodes.cache(),
             pods: pods.cache(),
             queue: context.queue("noexec_taint_pod"),
+            exposed: Mutex::default(),
         });
         let controller = this.clone();
         nodes.on_change(move |change| controller.node_changed(change));
         let controller = this.clone();
         pods.on_change(move |change| {
             let pod = change.latest();
-            if !matches!(change, Change::Deleted(_)) && controller.is_endangered(pod) {
+            if matches!(change, Change::Deleted(_)) {
+                controller.exposed.lock().remove(&Key::of(pod.as_ref()));
+            } else if controller.is_endangered(pod) {
                 controller.queue.add(Key::of(pod.as_ref()));
             }
         });
@@ -81,7 +89,7 @@ impl TaintEvictionController {
             _ => Vec::new(),
         };
         let node = change.latest();
-        // Taints that went need nothing: a pending deadline looks at the node again when it comes.
+        // Taints that went are told as well: what a pod has waited under them counts no more.
         if matches!(change, Change::Deleted(_)) || no_execute(node) == before {
             return;
         }
@@ -97,13 +105,18 @@ impl TaintEvictionController {
     }
 
     async fn reconcile(&self, key: Key) -> Outcome {
-        let Some(pod) = self.pods.get(&key) else { return Ok(None) };
-        if pod_state::is_terminating(&pod) || pod_state::is_finished(&pod) {
+        let pod = self.pods.get(&key).filter(|pod| pod_state::is_active(pod));
+        let Some((pod, node)) = pod.and_then(|pod| {
+            let node = self.nodes.get(&Key::new("", pod_state::node_name(&pod)))?;
+            Some((pod, node))
+        }) else {
+            self.exposed.lock().remove(&key);
             return Ok(None);
-        }
-        let Some(node) = self.nodes.get(&Key::new("", pod_state::node_name(&pod))) else { return Ok(None) };
+        };
         let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.clone()).unwrap_or_default();
-        match time_left(&no_execute(&node), &tolerations, self.default_seconds, Timestamp::now()) {
+        let now = Timestamp::now();
+        let exposure = self.expose(&key, &pod, &no_execute(&node), now);
+        match time_left(&exposure, &tolerations, self.default_seconds, now) {
             None => return Ok(None),
             Some(left) if !left.is_zero() => return Ok(Some(left)),
             Some(_) => {}
@@ -117,6 +130,16 @@ impl TaintEvictionController {
             Err(error) if !is_not_found(&error) => Err(error).during("evict Pod"),
             _ => Ok(None),
         }
+    }
+
+    /// Brings up to date since when the pod is under its node's taints.
+    fn expose(&self, key: &Key, pod: &Pod, taints: &[Taint], now: Timestamp) -> Exposure {
+        let mut all = self.exposed.lock();
+        let exposure = Exposure::next(all.remove(key), pod, taints, now);
+        if !exposure.taints.is_empty() {
+            all.insert(key.clone(), exposure.clone());
+        }
+        exposure
     }
 
     /// Tells others why the pod goes.
@@ -144,11 +167,54 @@ fn no_execute(node: &Node) -> Vec<Taint> {
     taints.filter(|taint| taint.effect == NO_EXECUTE).cloned().collect()
 }
 
-/// How long a pod may stay under `taints`: `None` for ever, zero if it has to go now.
-fn time_left(taints: &[Taint], tolerations: &[Toleration], default: Duration, now: Timestamp) -> Option<Duration> {
+/// The NoExecute taints that a pod is under, each with the time since when.
+#[derive(Debug, Clone, Default)]
+struct Exposure {
+    uid: Option<String>,
+    taints: Vec<(Taint, Timestamp)>,
+}
+
+impl Exposure {
+    /// What follows from `before` now that the pod's node has `taints`.
+    fn next(before: Option<Self>, pod: &Pod, taints: &[Taint], now: Timestamp) -> Self {
+        let before = before.filter(|before| before.uid == pod.metadata.uid);
+        let known = |taint: &Taint| {
+            let former = before.iter().flat_map(|before| &before.taints);
+            former.filter(|(former, _)| is_same(former, taint)).map(|(_, since)| *since).min()
+        };
+        let since = |taint: &Taint| known(taint).unwrap_or_else(|| together_since(pod, taint, now));
+        let taints = taints.iter().map(|taint| (taint.clone(), since(taint))).collect();
+        Self { uid: pod.metadata.uid.clone(), taints }
+    }
+}
+
+/// Whether the time under `former` counts for `taint`: a node that does not answer and one that is not ready are down both.
+fn is_same(former: &Taint, taint: &Taint) -> bool {
+    former == taint || is_down(former) && is_down(taint)
+}
+
+fn is_down(taint: &Taint) -> bool {
+    taint.key == NOT_READY || taint.key == UNREACHABLE
+}
+
+/// Since when a pod is under a taint, as the objects tell; no time is in the future, whatever clocks say.
+fn together_since(pod: &Pod, taint: &Taint, now: Timestamp) -> Timestamp {
+    let bound = pod_state::condition(pod, "PodScheduled").filter(|condition| condition.status == "True");
+    let bound = bound.and_then(|condition| condition.last_transition_time.as_ref()).map(|time| time.0);
+    let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    match (&taint.time_added, bound.or(created)) {
+        (Some(added), Some(bound)) => added.0.max(bound).min(now),
+        (Some(added), None) => added.0.min(now),
+        // Since when the taint is there nobody says.
+        (None, _) => now,
+    }
+}
+
+/// How long a pod may stay where it is: `None` for ever, zero if it has to go now.
+fn time_left(exposure: &Exposure, tolerations: &[Toleration], default: Duration, now: Timestamp) -> Option<Duration> {
     let mut left: Option<Duration> = None;
-    for taint in taints {
-        let node_down = taint.key == NOT_READY || taint.key == UNREACHABLE;
+    for (taint, since) in &exposure.taints {
+        let node_down = is_down(taint);
         let matching: Vec<&Toleration> = tolerations.iter().filter(|toleration| tolerates(toleration, taint)).collect();
         let seconds = matching.iter().filter_map(|toleration| toleration.toleration_seconds).min();
         let allowed = match seconds {
@@ -159,7 +225,6 @@ fn time_left(taints: &[Taint], tolerations: &[Toleration], default: Duration, no
             Some(ADMITTED_SECONDS) if node_down => default,
             Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
         };
-        let since = taint.time_added.as_ref().map_or(now, |time| time.0);
         let until = since.checked_add(allowed).ok();
         let rest = until.and_then(|until| Duration::try_from(until.duration_since(now)).ok()).unwrap_or(Duration::ZERO);
         left = Some(left.map_or(rest, |sooner| sooner.min(rest)));
@@ -232,7 +297,55 @@ mod tests {
             ),
         ];
         for (why, taints, tolerations, expected) in table {
-            assert_eq!(time_left(&taints, &tolerations, default, now), expected, "{why}");
+            let exposure = Exposure::next(None, &pod(None), &taints, now);
+            assert_eq!(time_left(&exposure, &tolerations, default, now), expected, "{why}");
         }
+    }
+
+    /// A pod that was bound so many seconds before the end of the tests' time.
+    fn pod(bound_ago: Option<i64>) -> Pod {
+        let bound = bound_ago.map(|ago| Timestamp::from_second(1_000_000 - ago).unwrap());
+        let conditions =
+            bound.map(|at| json!([{"type": "PodScheduled", "status": "True", "lastTransitionTime": Time(at)}]));
+        let metadata = json!({"name": "p", "uid": "u"});
+        serde_json::from_value(json!({"metadata": metadata, "status": {"conditions": conditions}})).unwrap()
+    }
+
+    fn left_at(exposure: &mut Option<Exposure>, pod: &Pod, taint: &Taint, now: i64) -> u64 {
+        let now = Timestamp::from_second(1_000_000 + now).unwrap();
+        let next = Exposure::next(exposure.take(), pod, std::slice::from_ref(taint), now);
+        let left = time_left(&next, &[toleration(&taint.key, Some(30))], Duration::ZERO, now).unwrap();
+        *exposure = Some(next);
+        left.as_secs()
+    }
+
+    #[test]
+    fn a_taint_without_a_time_evicts_once_the_toleration_is_over() {
+        let bare = Taint { time_added: None, ..taint("maintenance", 0) };
+        let mut exposure = None;
+        let left: Vec<u64> = [0, 20, 31].map(|now| left_at(&mut exposure, &pod(Some(500)), &bare, now)).into();
+        assert_eq!(left, [30, 10, 0]);
+    }
+
+    #[test]
+    fn an_old_taint_gives_a_new_pod_its_full_time() {
+        let yesterday = taint("maintenance", 86_400);
+        let mut exposure = None;
+        let left: Vec<u64> = [0, 20, 31].map(|now| left_at(&mut exposure, &pod(Some(0)), &yesterday, now)).into();
+        assert_eq!(left, [30, 10, 0]);
+        assert_eq!(left_at(&mut None, &pod(Some(25)), &yesterday, 0), 5, "known again after a restart");
+        assert_eq!(left_at(&mut None, &pod(Some(25)), &taint("maintenance", -60), 0), 30, "clocks may differ");
+    }
+
+    #[test]
+    fn a_node_that_is_down_in_another_way_is_down_as_long() {
+        let mut exposure = None;
+        assert_eq!(left_at(&mut exposure, &pod(Some(500)), &taint(NOT_READY, 20), 0), 10);
+        assert_eq!(left_at(&mut exposure, &pod(Some(500)), &taint(UNREACHABLE, -5), 5), 5);
+        // Another taint, or the same one set anew, starts anew; so does a namesake of the pod.
+        assert_eq!(left_at(&mut exposure, &pod(Some(500)), &taint("maintenance", -5), 5), 30);
+        assert_eq!(left_at(&mut exposure, &pod(Some(500)), &taint("maintenance", -9), 9), 30);
+        let namesake = Pod { metadata: kube::api::ObjectMeta::default(), ..pod(Some(-9)) };
+        assert_eq!(left_at(&mut exposure, &namesake, &taint("maintenance", -9), 19), 20);
     }
 }

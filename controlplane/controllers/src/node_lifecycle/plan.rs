@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
+use super::zones::Eviction;
 use crate::pod::Pod;
 
 pub(crate) const NOT_READY: &str = "node.kubernetes.io/not-ready";
@@ -25,16 +26,19 @@ pub(super) enum Readiness {
     Ready,
     /// The agent says so.
     NotReady,
-    /// The agent says nothing.
+    /// The agent says nothing any more.
     Unknown,
+    /// The agent has never said anything: it may be starting.
+    Untold,
 }
 
-/// `status.conditions[Ready]`; unknown without one.
+/// `status.conditions[Ready]`.
 pub(super) fn readiness(node: &Node) -> Readiness {
     match condition(node, "Ready").map(|ready| ready.status.as_str()) {
         Some("True") => Readiness::Ready,
         Some("False") => Readiness::NotReady,
-        _ => Readiness::Unknown,
+        Some(_) => Readiness::Unknown,
+        None => Readiness::Untold,
     }
 }
 
@@ -98,11 +102,21 @@ pub(super) fn silent_conditions(node: &Node, now: Timestamp) -> Option<Vec<NodeC
     changed.then_some(conditions)
 }
 
+/// Whether the pods of a node are to be evicted and are not: the node is down, and no NoExecute taint says so yet.
+pub(super) fn needs_eviction(node: &Node) -> bool {
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    let is_begun = taints.into_iter().any(|taint| taint.effect == NO_EXECUTE && is_ours(taint));
+    matches!(readiness(node), Readiness::NotReady | Readiness::Unknown) && !is_begun
+}
+
 /// The taints that a node should have, or `None` if it has them. Taints of others stay.
-///
-/// `evict` is false while so many nodes are down at once that the fault must be elsewhere: then nothing is evicted.
-pub(super) fn plan_taints(node: &Node, evict: bool, now: Timestamp) -> Option<Vec<Taint>> {
+pub(super) fn plan_taints(node: &Node, eviction: Eviction, now: Timestamp) -> Option<Vec<Taint>> {
     let present = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+    let evict = match eviction {
+        Eviction::Begin => true,
+        Eviction::Hold => !needs_eviction(node),
+        Eviction::Stop => false,
+    };
     let wanted = wanted_taints(node, evict);
     let owned = |taint: &Taint| is_ours(taint);
     let mut taints: Vec<Taint> = present.iter().filter(|taint| !owned(taint)).cloned().collect();
@@ -150,12 +164,13 @@ fn wanted_taints(node: &Node, evict: bool) -> Vec<(&'static str, &'static str)> 
     let mut wanted = Vec::new();
     let down = match readiness(node) {
         Readiness::Ready => None,
-        Readiness::NotReady => Some(NOT_READY),
+        Readiness::NotReady | Readiness::Untold => Some(NOT_READY),
         Readiness::Unknown => Some(UNREACHABLE),
     };
     if let Some(key) = down {
         wanted.push((key, NO_SCHEDULE));
-        if evict {
+        // One that never spoke has no pods to lose, and has its time to start.
+        if evict && readiness(node) != Readiness::Untold {
             wanted.push((key, NO_EXECUTE));
         }
     }

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{NodeSpec, NodeStatus};
 use kube::api::ObjectMeta;
 
 use super::plan::*;
+use super::zones::Eviction;
 use super::*;
 
 fn at(seconds: i64) -> Timestamp {
@@ -63,7 +64,12 @@ fn silent_node_is_unknown_in_every_condition() {
     assert_eq!(silent_conditions(&unknown, at(120)), None);
 }
 
-fn tainted(conditions: &[(&str, &str)], cordoned: bool, taints: &[(&str, &str)], evict: bool) -> Option<Vec<String>> {
+fn tainted(
+    conditions: &[(&str, &str)],
+    cordoned: bool,
+    taints: &[(&str, &str)],
+    eviction: Eviction,
+) -> Option<Vec<String>> {
     let mut node = node(conditions, 0);
     node.spec = Some(NodeSpec {
         unschedulable: Some(cordoned),
@@ -75,7 +81,7 @@ fn tainted(conditions: &[(&str, &str)], cordoned: bool, taints: &[(&str, &str)],
         ),
         ..NodeSpec::default()
     });
-    let planned = plan_taints(&node, evict, at(0))?;
+    let planned = plan_taints(&node, eviction, at(0))?;
     let mut names: Vec<String> = planned
         .into_iter()
         .map(|taint| format!("{}:{}", taint.key.trim_start_matches("node.kubernetes.io/"), taint.effect))
@@ -86,28 +92,32 @@ fn tainted(conditions: &[(&str, &str)], cordoned: bool, taints: &[(&str, &str)],
 
 #[test]
 fn taints_follow_the_conditions_and_leave_foreign_ones() {
-    type Case = (
-        &'static [(&'static str, &'static str)],
-        bool,
-        &'static [(&'static str, &'static str)],
-        bool,
-        Option<&'static [&'static str]>,
-    );
-    let ready: &[(&str, &str)] = &[("Ready", "True")];
-    let table: [Case; 9] = [
-        (ready, false, &[], true, None),
-        (&[("Ready", "False")], false, &[], true, Some(&["not-ready:NoExecute", "not-ready:NoSchedule"])),
-        (&[("Ready", "Unknown")], false, &[], true, Some(&["unreachable:NoExecute", "unreachable:NoSchedule"])),
-        (&[("Ready", "Unknown")], false, &[], false, Some(&["unreachable:NoSchedule"])),
-        (&[], false, &[], false, Some(&["unreachable:NoSchedule"])),
-        (ready, false, &[(UNREACHABLE, "NoExecute"), ("gpu", "NoSchedule")], true, Some(&["gpu:NoSchedule"])),
-        (ready, true, &[], true, Some(&["unschedulable:NoSchedule"])),
-        (ready, false, &[("node.kubernetes.io/unschedulable", "NoSchedule")], true, Some(&[])),
-        (&[("Ready", "True"), ("MemoryPressure", "True")], false, &[], true, Some(&["memory-pressure:NoSchedule"])),
+    use Eviction::{Begin, Hold, Stop};
+    type Names = &'static [(&'static str, &'static str)];
+    type Case = (Names, bool, Names, Eviction, Option<&'static [&'static str]>);
+    let ready: Names = &[("Ready", "True")];
+    let unknown: Names = &[("Ready", "Unknown")];
+    let table: [Case; 14] = [
+        (ready, false, &[], Begin, None),
+        (&[("Ready", "False")], false, &[], Begin, Some(&["not-ready:NoExecute", "not-ready:NoSchedule"])),
+        (unknown, false, &[], Begin, Some(&["unreachable:NoExecute", "unreachable:NoSchedule"])),
+        (unknown, false, &[], Hold, Some(&["unreachable:NoSchedule"])),
+        (unknown, false, &[], Stop, Some(&["unreachable:NoSchedule"])),
+        // What was begun goes on, and takes the right name, unless everything stops.
+        (unknown, false, &[(NOT_READY, NO_EXECUTE)], Hold, Some(&["unreachable:NoExecute", "unreachable:NoSchedule"])),
+        (unknown, false, &[(UNREACHABLE, NO_EXECUTE), (UNREACHABLE, "NoSchedule")], Hold, None),
+        (unknown, false, &[(UNREACHABLE, NO_EXECUTE)], Stop, Some(&["unreachable:NoSchedule"])),
+        // One that has never spoken.
+        (&[], false, &[], Begin, Some(&["not-ready:NoSchedule"])),
+        (ready, false, &[(NOT_READY, "NoSchedule")], Hold, Some(&[])),
+        (ready, false, &[(UNREACHABLE, NO_EXECUTE), ("gpu", "NoSchedule")], Hold, Some(&["gpu:NoSchedule"])),
+        (ready, true, &[], Begin, Some(&["unschedulable:NoSchedule"])),
+        (ready, false, &[("node.kubernetes.io/unschedulable", "NoSchedule")], Begin, Some(&[])),
+        (&[("Ready", "True"), ("MemoryPressure", "True")], false, &[], Begin, Some(&["memory-pressure:NoSchedule"])),
     ];
-    for (conditions, cordoned, taints, evict, expected) in table {
+    for (conditions, cordoned, taints, eviction, expected) in table {
         let expected = expected.map(|names| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
-        assert_eq!(tainted(conditions, cordoned, taints, evict), expected, "{conditions:?} {taints:?} {evict}");
+        assert_eq!(tainted(conditions, cordoned, taints, eviction), expected, "{conditions:?} {taints:?} {eviction:?}");
     }
 }
 
@@ -124,7 +134,7 @@ fn taint_that_stays_keeps_its_time() {
         }]),
         ..NodeSpec::default()
     });
-    let planned = plan_taints(&node, true, at(0)).unwrap();
+    let planned = plan_taints(&node, Eviction::Begin, at(0)).unwrap();
     let kept = planned.iter().find(|taint| taint.effect == NO_EXECUTE).unwrap();
     assert_eq!(kept.time_added, since);
 }
