@@ -4,6 +4,7 @@
 //! none knows of the others. What a flag means is decided in [`ServerConfig`], before anything starts.
 #![forbid(unsafe_code)]
 
+mod budget;
 mod config;
 mod server;
 mod supervise;

@@ -30,6 +30,7 @@ use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    budget::Budget,
     config::{ServerConfig, ServerConfigError, StoreEngine},
     supervise::supervise,
 };
@@ -39,6 +40,10 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long clients in this process get to let go of the store.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 const RELEASE_POLL: Duration = Duration::from_millis(2);
+/// Calls that the controllers, and the scheduler, may have under way at once: a fraction of what the server takes on, and
+/// more than its group commit gathers.
+const CONTROLLER_CALLS: usize = 128;
+const SCHEDULER_CALLS: usize = 64;
 /// Longest prefix of a node's podCIDR: a /24 of 254 pods, as upstream.
 const NODE_MASK_BITS: u8 = 24;
 
@@ -229,12 +234,13 @@ async fn open(config: &ServerConfig, server_dir: PathBuf) -> Result<(Arc<dyn Bac
 /// Each controller as its own service account, with what `system:controller:*` gives it; what they share as
 /// `system:kube-controller-manager`.
 fn controller_clients(apiserver: &Arc<ApiServer>) -> Clients {
-    let shared = apiserver.client(UserInfo::new("system:kube-controller-manager", &[]));
+    let budget = Budget::new(CONTROLLER_CALLS);
+    let shared = budget.client(apiserver.client(UserInfo::new("system:kube-controller-manager", &[])));
     // Weak: what the controllers hold keeps no stopped server alive.
     let server = Arc::downgrade(apiserver);
     let fallback = shared.clone();
     Clients::new(shared, move |account| match server.upgrade() {
-        Some(server) => server.client(UserInfo::service_account("kube-system", account)),
+        Some(server) => budget.client(server.client(UserInfo::service_account("kube-system", account))),
         None => fallback.clone(),
     })
 }
@@ -247,10 +253,12 @@ fn start_parts(
 ) -> Vec<(&'static str, JoinHandle<()>)> {
     let mut parts = Vec::new();
     let client = apiserver.client(UserInfo::new("system:kube-scheduler", &[]));
+    let client = Budget::new(SCHEDULER_CALLS).client(client);
     let scheduling = SchedulerConfig::default();
     let metrics = scheduling.metrics.clone();
     apiserver.expose(move |out| metrics.write(out));
-    let scheduler = supervise("the scheduler", shutdown.clone(), move |stop| {
+    let health = apiserver.health_of("scheduler");
+    let scheduler = supervise("the scheduler", shutdown.clone(), health, move |stop| {
         coracle_scheduler::run(client.clone(), scheduling.clone(), stop)
     });
     parts.push(("the scheduler", tokio::spawn(scheduler)));
@@ -269,7 +277,8 @@ fn start_parts(
         let metrics = controllers.metrics.clone();
         apiserver.expose(move |out| metrics.write(out));
         let clients = controller_clients(apiserver);
-        let controllers = supervise("the controllers", shutdown.clone(), move |stop| {
+        let health = apiserver.health_of("controllers");
+        let controllers = supervise("the controllers", shutdown.clone(), health, move |stop| {
             coracle_controllers::run(clients.clone(), controllers.clone(), stop)
         });
         parts.push(("the controllers", tokio::spawn(controllers)));

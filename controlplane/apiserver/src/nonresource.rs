@@ -1,6 +1,9 @@
 //! Paths that are no resources: health, version, discovery, OpenAPI.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::{
+    Arc, LazyLock,
+    atomic::{AtomicBool, Ordering},
+};
 
 use bytes::Bytes;
 use coracle_api::{exposition, status::Status};
@@ -167,11 +170,19 @@ fn checks(server: &ApiServer) -> Vec<Check> {
     ]
 }
 
+/// What else runs in this process.
+fn parts(server: &ApiServer) -> Vec<Check> {
+    let wrong = |well: &AtomicBool| (!well.load(Ordering::Acquire)).then_some("it has died and is started again");
+    server.parts.lock().iter().map(|(part, well)| (*part, wrong(well))).collect()
+}
+
 fn health(server: &ApiServer, path: &str, query: &Query<'_>) -> Reply {
     let name = path.trim_start_matches('/');
     let excluded: Vec<&str> = query.all("exclude").collect();
+    let parts = if name == "healthz" { parts(server) } else { Vec::new() };
     let checks: Vec<Check> = checks(server)
         .into_iter()
+        .chain(parts)
         .filter(|(check, _)| !excluded.contains(check) && (name == "readyz" || *check != "shutdown"))
         .collect();
     let failed = checks.iter().any(|(_, wrong)| wrong.is_some());

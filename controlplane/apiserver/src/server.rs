@@ -122,6 +122,8 @@ pub struct ApiServer {
     pub(crate) metrics: Metrics,
     /// Figures of other parts of this process.
     pub(crate) exposed: Mutex<Vec<Expose>>,
+    /// Other parts of this process, and whether they are well.
+    pub(crate) parts: Mutex<Vec<(&'static str, Arc<AtomicBool>)>>,
 }
 
 /// Writes the figures of a part.
@@ -161,6 +163,7 @@ impl ApiServer {
             bootstrapped: AtomicBool::new(false),
             metrics,
             exposed: Mutex::default(),
+            parts: Mutex::default(),
             config,
         });
         bootstrap::start(&server).await?;
@@ -205,6 +208,14 @@ impl ApiServer {
     /// Shows figures of another part of this process on `/metrics`, too.
     pub fn expose(&self, write: impl Fn(&mut Exposition) + Send + Sync + 'static) {
         self.exposed.lock().push(Box::new(write));
+    }
+
+    /// Shows on `/healthz` whether another part of this process is well, as what is returned is told. Neither `/livez` nor
+    /// `/readyz` ask: requests are answered without it.
+    pub fn health_of(&self, part: &'static str) -> impl Fn(bool) + Send + Sync + use<> {
+        let well = Arc::new(AtomicBool::new(true));
+        self.parts.lock().push((part, Arc::clone(&well)));
+        move |is_well| well.store(is_well, Ordering::Release)
     }
 
     /// Whether `/readyz` answers ok.

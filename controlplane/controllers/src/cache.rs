@@ -119,8 +119,7 @@ impl<K: Resource> Writer<K> {
                 let old = insert(&mut cache.objects.write(), new.clone());
                 match &old {
                     None => report(Change::Added(&new)),
-                    Some(old) if same_version(old.as_ref(), new.as_ref()) => {}
-                    Some(old) => report(Change::Updated { old, new: &new }),
+                    Some(old) => compare(old, &new, &mut report),
                 }
             }
             Event::Delete(object) => {
@@ -146,17 +145,24 @@ fn replace<K: Resource>(cache: &Cache<K>, fresh: Objects<K>, mut report: impl Fn
         for (name, new) in named {
             match stale.get(namespace).and_then(|named| named.get(name)) {
                 None => report(Change::Added(new)),
-                Some(old) if same_version(old.as_ref(), new.as_ref()) => {}
-                Some(old) => report(Change::Updated { old, new }),
+                Some(old) => compare(old, new, &mut report),
             }
         }
     }
 }
 
+/// Reports what became of an object. A namesake is another object: the one before it has gone.
+fn compare<K: Resource>(old: &Arc<K>, new: &Arc<K>, report: &mut impl FnMut(Change<'_, K>)) {
+    if old.meta().uid != new.meta().uid {
+        report(Change::Deleted(old));
+        report(Change::Added(new));
+    } else if !same_version(old.as_ref(), new.as_ref()) {
+        report(Change::Updated { old, new });
+    }
+}
+
 fn same_version<K: Resource>(a: &K, b: &K) -> bool {
-    a.meta().resource_version.is_some()
-        && a.meta().resource_version == b.meta().resource_version
-        && a.meta().uid == b.meta().uid
+    a.meta().resource_version.is_some() && a.meta().resource_version == b.meta().resource_version
 }
 
 fn insert<K: Resource>(objects: &mut Objects<K>, object: Arc<K>) -> Option<Arc<K>> {
@@ -222,6 +228,26 @@ mod tests {
             Event::InitDone,
         ];
         assert_eq!(changes(events), ["added a", "added b", "added c", "deleted c", "updated b", "added d"]);
+    }
+
+    #[test]
+    fn a_namesake_is_another_object() {
+        let namesake = |version| {
+            let mut object = object("a", version);
+            object.metadata.uid = Some(format!("uid of {version}"));
+            object
+        };
+        let relisted = vec![
+            Event::Init,
+            Event::InitApply(namesake("1")),
+            Event::InitDone,
+            Event::Init,
+            Event::InitApply(namesake("9")),
+            Event::InitDone,
+        ];
+        assert_eq!(changes(relisted), ["added a", "deleted a", "added a"]);
+        let watched = vec![Event::Apply(namesake("1")), Event::Apply(namesake("9"))];
+        assert_eq!(changes(watched), ["added a", "deleted a", "added a"]);
     }
 
     #[test]

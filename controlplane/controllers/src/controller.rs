@@ -98,7 +98,11 @@ pub(crate) async fn run<K, F, Fut>(
             }
         });
     }
-    shutdown.cancelled().await;
+    tokio::select! {
+        () = shutdown.cancelled() => {}
+        // A reconcile that panics is caught: this is the queue or the worker itself.
+        ended = tasks.join_next() => panic!("a worker of {name} has ended: {ended:?}"),
+    }
     queue.close();
     // Workers that are amid a call are cut off: every action is repeatable.
     tasks.shutdown().await;

@@ -1,12 +1,15 @@
 //! Deletes objects whose owners are gone, and carries out the deletion policies Foreground and Orphan.
 //!
+//! Nothing is done before every kind has been listed once: an owner whose dependents are not known yet would go without
+//! letting them go, and they after it.
+//!
 //! The graph is fed by the shared informers and, for all other kinds, by watches of metadata alone. It says where to
 //! look; what is done depends on what the server says at that moment. Events are not collected: they expire.
 //!
 //! Source: `pkg/controller/garbagecollector/garbagecollector.go` at v1.37.
 
-use std::collections::HashSet;
-use std::sync::{Arc, OnceLock};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -14,6 +17,7 @@ use kube::api::{DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, Pre
 use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
 use serde_json::json;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -21,7 +25,7 @@ use crate::cache::Change;
 use crate::context::{Context, is_conflict, is_not_found};
 use crate::controller::{self, CallContext, Outcome, ReconcileError};
 use crate::informer::Informer;
-use crate::served_kinds::{ServedKind, ServedKinds};
+use crate::served_kinds::{GroupKind, ServedKind, ServedKinds};
 use crate::work_queue::WorkQueue;
 
 mod graph;
@@ -34,8 +38,10 @@ use graph::{FOREGROUND, Graph, ORPHAN, Place, Snapshot, Uid, Work};
 
 /// Objects worked on at once.
 const WORKERS: usize = 8;
-/// When to look again for an object that was named but not seen yet.
+/// When to look again for an object that was named but not seen yet: at first, and at last, for one of a kind that cannot
+/// be watched is never seen.
 const UNSEEN_RETRY: Duration = Duration::from_millis(500);
+const UNSEEN_RETRY_CAP: Duration = Duration::from_secs(600);
 
 /// The collector.
 pub(crate) struct GarbageCollector {
@@ -45,10 +51,12 @@ pub(crate) struct GarbageCollector {
     graph: Mutex<Graph>,
     deletes: Arc<WorkQueue<Uid>>,
     orphans: Arc<WorkQueue<Uid>>,
-    /// Kinds that informers feed.
-    fed: Mutex<HashSet<(String, String)>>,
+    /// Kinds that informers feed, and whether their first list is complete.
+    fed: Mutex<HashMap<GroupKind, Listed>>,
+    /// The same of the kinds that monitors watch.
+    monitored: Mutex<HashMap<GroupKind, Listed>>,
     /// Told of the namespace of everything that goes.
-    on_removed: OnceLock<OnRemoved>,
+    on_removed: Mutex<Vec<OnRemoved>>,
 }
 
 impl GarbageCollector {
@@ -61,7 +69,8 @@ impl GarbageCollector {
             deletes: context.queue("garbage_collector_attempt_to_delete"),
             orphans: context.queue("garbage_collector_attempt_to_orphan"),
             fed: Mutex::default(),
-            on_removed: OnceLock::new(),
+            monitored: Mutex::default(),
+            on_removed: Mutex::default(),
         })
     }
 
@@ -71,7 +80,7 @@ impl GarbageCollector {
         K: Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
     {
         let (group, kind) = (K::group(&()).into_owned(), K::kind(&()).into_owned());
-        self.fed.lock().insert((group.clone(), kind.clone()));
+        self.fed.lock().insert((group.clone(), kind.clone()), informer.synced());
         let this = self.clone();
         informer.on_change(move |change| {
             let meta = change.latest().meta();
@@ -84,6 +93,16 @@ impl GarbageCollector {
 
     /// Collects until `shutdown`.
     pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
+        let monitors = monitor::run(self.clone(), shutdown.clone());
+        tokio::join!(monitors, self.clone().work(shutdown));
+    }
+
+    /// Works the queues off, once all kinds are known.
+    async fn work(self: Arc<Self>, shutdown: CancellationToken) {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = monitor::complete(&self) => {}
+        }
         let this = self.clone();
         let delete =
             controller::run("garbage-collector", self.deletes.clone(), WORKERS, shutdown.clone(), move |uid| {
@@ -91,12 +110,11 @@ impl GarbageCollector {
                 async move { this.attempt_delete(uid).await }
             });
         let this = self.clone();
-        let orphan =
-            controller::run("garbage-collector-orphan", self.orphans.clone(), 2, shutdown.clone(), move |uid| {
-                let this = this.clone();
-                async move { this.attempt_orphan(uid).await }
-            });
-        tokio::join!(delete, orphan, monitor::run(self.clone(), shutdown));
+        let orphan = controller::run("garbage-collector-orphan", self.orphans.clone(), 2, shutdown, move |uid| {
+            let this = this.clone();
+            async move { this.attempt_orphan(uid).await }
+        });
+        tokio::join!(delete, orphan);
     }
 
     fn observed(&self, group: &str, kind: &str, meta: &ObjectMeta) {
@@ -111,9 +129,9 @@ impl GarbageCollector {
         self.enqueue(work);
     }
 
-    /// Calls `handler` with the namespace of every object that goes, of any kind. One handler.
+    /// Calls `handler` with the namespace of every object that goes, of any kind.
     pub(crate) fn on_removed(&self, handler: impl Fn(&str) + Send + Sync + 'static) {
-        drop(self.on_removed.set(Box::new(handler)));
+        self.on_removed.lock().push(Box::new(handler));
     }
 
     fn removed(&self, uid: &str) {
@@ -121,8 +139,8 @@ impl GarbageCollector {
         let namespace = graph.namespace(uid);
         let work = graph.remove(uid);
         drop(graph);
-        if let (Some(handler), Some(namespace)) = (self.on_removed.get(), namespace.filter(|name| !name.is_empty())) {
-            handler(&namespace);
+        if let Some(namespace) = namespace.filter(|name| !name.is_empty()) {
+            self.on_removed.lock().iter().for_each(|handler| handler(&namespace));
         }
         self.enqueue(work);
     }
@@ -145,12 +163,14 @@ impl GarbageCollector {
         let api = self.api(&served, &node.place.namespace);
         let live = api.get_metadata_opt(&node.place.name).await.during("get object")?;
         let Some(live) = live.filter(|live| live.metadata.uid.as_deref() == Some(&*uid)) else {
-            self.removed(&uid);
+            let work = self.graph.lock().absent(&uid, &node.place);
+            self.enqueue(work);
             return Ok(None);
         };
         if node.is_virtual {
             // It exists: its own event will come, and with it the end of being virtual.
-            return Ok(Some(UNSEEN_RETRY));
+            let asked = self.graph.lock().ask_again(&uid);
+            return Ok(Some(UNSEEN_RETRY.saturating_mul(1 << asked.min(16)).min(UNSEEN_RETRY_CAP)));
         }
         if node.deleting_dependents {
             return self.finish_foreground(&api, &node, &live.metadata).await;
@@ -270,6 +290,7 @@ impl GarbageCollector {
     }
 
     async fn attempt_orphan(&self, uid: Uid) -> Outcome {
+        monitor::every_kind_is_known(self).await?;
         let Some(node) = self.graph.lock().snapshot(&uid) else { return Ok(None) };
         for dependent in &node.dependents {
             self.release(dependent, &uid).await?;
@@ -290,7 +311,7 @@ impl GarbageCollector {
         let api = self.api(&served, &node.place.namespace);
         let live = api.get_metadata_opt(&node.place.name).await.during("get dependent")?;
         let Some(live) = live.filter(|live| live.metadata.uid.as_deref() == Some(&**dependent)) else { return Ok(()) };
-        let patch = crate::owner::release_patch(&live.metadata, owner);
+        let patch = crate::owner::release_patch(&live.metadata, owner, None);
         let patched = api.patch_metadata(&node.place.name, &PatchParams::default(), &Patch::Merge(patch)).await;
         done(patched, "orphan dependent").map(drop)
     }
@@ -333,6 +354,9 @@ impl GarbageCollector {
         }
     }
 }
+
+/// Becomes true once the first list of a kind is in the graph.
+type Listed = watch::Receiver<bool>;
 
 /// Told of a namespace.
 type OnRemoved = Box<dyn Fn(&str) + Send + Sync>;

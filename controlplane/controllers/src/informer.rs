@@ -50,6 +50,11 @@ where
         }
     }
 
+    /// For messages.
+    pub(crate) fn name(&self) -> &'static str {
+        std::any::type_name::<K>()
+    }
+
     pub(crate) fn cache(&self) -> Arc<Cache<K>> {
         self.cache.clone()
     }

@@ -10,6 +10,7 @@
 //! | module | does |
 //! |---|---|
 //! | `informer`, `cache` | one watch a kind, its objects shared by all controllers |
+//! | `manager`, `tasks` | builds, connects and watches over all of them |
 //! | `work_queue`, `controller` | one reconcile a key at a time; failures come back later and block nobody |
 //! | `event_recorder` | Events, aggregated and bounded |
 //! | `owner`, `claim` | controller references; adopting and releasing by them |
@@ -68,6 +69,7 @@ mod resource_quota;
 mod served_kinds;
 mod service_endpoints;
 mod taint_eviction;
+mod tasks;
 mod token_cleaner;
 mod token_secrets;
 mod work_queue;

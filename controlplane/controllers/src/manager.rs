@@ -1,8 +1,8 @@
 //! Builds all informers and controllers, connects them, and runs them until told to stop.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
-use futures::future::join_all;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -14,11 +14,10 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::runtime::watcher;
-use kube::{Api, Client};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::info;
 
 use crate::certificate_signing::CertificateController;
 use crate::certificate_signing::authority::{Authorities, AuthorityError};
@@ -46,6 +45,7 @@ use crate::resource_quota::ResourceQuotaController;
 use crate::served_kinds::ServedKinds;
 use crate::service_endpoints::ServiceTrigger;
 use crate::taint_eviction::TaintEvictionController;
+use crate::tasks::Tasks;
 use crate::token_cleaner::{self, TokenCleaner};
 use crate::token_secrets::{self, TokenSecretsController};
 
@@ -63,6 +63,21 @@ pub enum RunError {
     /// The certificate authority is unusable.
     #[error("the certificate authority cannot sign: {0}")]
     Authority(String),
+    /// An informer or a controller has panicked: what it feeds would go on with a picture that no longer changes.
+    #[error("{task} has died")]
+    TaskDied {
+        /// Which.
+        task: &'static str,
+        /// How.
+        #[source]
+        source: tokio::task::JoinError,
+    },
+    /// An informer or a controller has ended although nobody asked it to.
+    #[error("{task} has ended")]
+    TaskEnded {
+        /// Which.
+        task: &'static str,
+    },
 }
 
 impl From<AuthorityError> for RunError {
@@ -71,13 +86,15 @@ impl From<AuthorityError> for RunError {
     }
 }
 
-/// Runs every controller until `shutdown`. Returns early only if the settings are unusable.
+/// Runs every controller until `shutdown`. Returns early if the settings are unusable, or if one task has died: all others
+/// are ended then, for they read what it kept up to date.
 ///
 /// Each controller acts as its own service account, as [`Clients`] says. Nothing is written before the first watches are
 /// complete.
 ///
 /// # Errors
-/// [`RunError`] for settings that do not fit together: permanent, report to the user.
+/// [`RunError`] for settings that do not fit together: permanent, report to the user. [`RunError::TaskDied`] and
+/// [`RunError::TaskEnded`]: start the controllers again, they keep no state of their own.
 pub async fn run(
     clients: impl Into<Clients>,
     config: ControllersConfig,
@@ -91,44 +108,13 @@ pub async fn run(
     let authorities = Authorities::new(&config)?;
     let (recorder, events) = event_recorder::channel(clients.shared.clone());
     let context = Context { client: clients.shared.clone(), clients, config: Arc::new(config), recorder };
-    let mut tasks = Tasks { set: JoinSet::new(), shutdown: shutdown.clone() };
-    tasks.set.spawn(events.run(shutdown.clone()));
+    // Ends with the tasks that it stops, and with `shutdown`.
+    let mut tasks = Tasks::new(shutdown.child_token());
+    let stop = tasks.shutdown.clone();
+    tasks.add("the event recorder", events.run(stop));
     start(&context, authorities, &mut tasks);
     info!("controllers started");
-    while let Some(ended) = tasks.set.join_next().await {
-        if let Err(failure) = ended
-            && !failure.is_cancelled()
-        {
-            error!(error = &failure as &dyn std::error::Error, "a controller task ended");
-        }
-    }
-    Ok(())
-}
-
-/// All tasks, and the token that ends them.
-struct Tasks {
-    set: JoinSet<()>,
-    shutdown: CancellationToken,
-}
-
-impl Tasks {
-    /// Runs a controller once the caches it reads are complete.
-    fn spawn<F, Fut>(&mut self, synced: Vec<watch::Receiver<bool>>, run: F)
-    where
-        F: FnOnce(CancellationToken) -> Fut + Send + 'static,
-        Fut: Future<Output = ()> + Send + 'static,
-    {
-        let shutdown = self.shutdown.clone();
-        self.set.spawn(async move {
-            let complete =
-                join_all(synced.into_iter().map(|mut synced| async move { drop(synced.wait_for(|done| *done).await) }));
-            tokio::select! {
-                () = shutdown.cancelled() => return,
-                _ = complete => {}
-            }
-            run(shutdown).await;
-        });
-    }
+    tasks.watch_over().await
 }
 
 /// The informers, one a kind.
@@ -192,30 +178,31 @@ impl Informers {
     }
 
     fn spawn(self, tasks: &mut Tasks) {
-        let shutdown = || tasks.shutdown.clone();
-        let runs: Vec<futures::future::BoxFuture<'static, ()>> = vec![
-            Box::pin(self.pods.run(shutdown())),
-            Box::pin(self.replica_sets.run(shutdown())),
-            Box::pin(self.deployments.run(shutdown())),
-            Box::pin(self.jobs.run(shutdown())),
-            Box::pin(self.services.run(shutdown())),
-            Box::pin(self.endpoint_slices.run(shutdown())),
-            Box::pin(self.endpoints.run(shutdown())),
-            Box::pin(self.nodes.run(shutdown())),
-            Box::pin(self.leases.run(shutdown())),
-            Box::pin(self.namespaces.run(shutdown())),
-            Box::pin(self.requests.run(shutdown())),
-            Box::pin(self.accounts.run(shutdown())),
-            Box::pin(self.root_cas.run(shutdown())),
-            Box::pin(self.tokens.run(shutdown())),
-            Box::pin(self.account_tokens.run(shutdown())),
-            Box::pin(self.cluster_roles.run(shutdown())),
-            Box::pin(self.quotas.run(shutdown())),
-            Box::pin(self.budgets.run(shutdown())),
-        ];
-        for run in runs {
-            tasks.set.spawn(run);
+        fn add<K>(tasks: &mut Tasks, informer: Informer<K>)
+        where
+            K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+        {
+            let shutdown = tasks.shutdown.clone();
+            tasks.add(informer.name(), informer.run(shutdown));
         }
+        add(tasks, self.pods);
+        add(tasks, self.replica_sets);
+        add(tasks, self.deployments);
+        add(tasks, self.jobs);
+        add(tasks, self.services);
+        add(tasks, self.endpoint_slices);
+        add(tasks, self.endpoints);
+        add(tasks, self.nodes);
+        add(tasks, self.leases);
+        add(tasks, self.namespaces);
+        add(tasks, self.requests);
+        add(tasks, self.accounts);
+        add(tasks, self.root_cas);
+        add(tasks, self.tokens);
+        add(tasks, self.account_tokens);
+        add(tasks, self.cluster_roles);
+        add(tasks, self.quotas);
+        add(tasks, self.budgets);
     }
 }
 
@@ -250,15 +237,21 @@ fn start(context: &Context, authorities: Authorities, tasks: &mut Tasks) {
 fn start_workloads(context: &Context, i: &mut Informers, tasks: &mut Tasks) {
     let (pods, replica_sets) = (i.pods.synced(), i.replica_sets.synced());
     let replicaset = ReplicaSetController::new(&context.of("replicaset-controller"), &mut i.replica_sets, &mut i.pods);
-    tasks.spawn(vec![pods.clone(), replica_sets.clone()], move |shutdown| replicaset.run(shutdown));
+    tasks.spawn("the ReplicaSet controller", vec![pods.clone(), replica_sets.clone()], move |shutdown| {
+        replicaset.run(shutdown)
+    });
 
     let context_of_deployments = context.of("deployment-controller");
     let deployment =
         DeploymentController::new(&context_of_deployments, &mut i.deployments, &mut i.replica_sets, &mut i.pods);
-    tasks.spawn(vec![pods.clone(), replica_sets, i.deployments.synced()], move |shutdown| deployment.run(shutdown));
+    tasks.spawn(
+        "the Deployment controller",
+        vec![pods.clone(), replica_sets, i.deployments.synced()],
+        move |shutdown| deployment.run(shutdown),
+    );
 
     let job = JobController::new(&context.of("job-controller"), &mut i.jobs, &mut i.pods);
-    tasks.spawn(vec![pods, i.jobs.synced()], move |shutdown| job.run(shutdown));
+    tasks.spawn("the Job controller", vec![pods, i.jobs.synced()], move |shutdown| job.run(shutdown));
 }
 
 fn start_services(context: &Context, i: &mut Informers, tasks: &mut Tasks) {
@@ -271,12 +264,16 @@ fn start_services(context: &Context, i: &mut Informers, tasks: &mut Tasks) {
     let endpoints = EndpointsController::new(&context_of_endpoints, &i.services, &i.pods, &mut i.endpoints);
     ServiceTrigger::install(vec![slices.queue(), endpoints.queue()], &mut i.services, &mut i.pods);
     let needs = vec![pods.clone(), services.clone(), nodes, all_slices.clone()];
-    tasks.spawn(needs, move |shutdown| slices.run(shutdown));
-    tasks.spawn(vec![pods, services.clone(), all_endpoints.clone()], move |shutdown| endpoints.run(shutdown));
+    tasks.spawn("the EndpointSlice controller", needs, move |shutdown| slices.run(shutdown));
+    tasks.spawn("the Endpoints controller", vec![pods, services.clone(), all_endpoints.clone()], move |shutdown| {
+        endpoints.run(shutdown)
+    });
 
     let context = context.of("endpointslicemirroring-controller");
     let mirroring = MirroringController::new(&context, &mut i.services, &mut i.endpoints, &mut i.endpoint_slices);
-    tasks.spawn(vec![services, all_endpoints, all_slices], move |shutdown| mirroring.run(shutdown));
+    tasks.spawn("the EndpointSlice mirroring controller", vec![services, all_endpoints, all_slices], move |shutdown| {
+        mirroring.run(shutdown)
+    });
 }
 
 fn start_nodes(context: &Context, authorities: Authorities, i: &mut Informers, tasks: &mut Tasks) {
@@ -284,17 +281,21 @@ fn start_nodes(context: &Context, authorities: Authorities, i: &mut Informers, t
     let context_of_nodes = context.of("node-controller");
     let lifecycle = NodeLifecycleController::new(&context_of_nodes, &mut i.nodes, &i.leases, &mut i.pods);
     let needs = vec![pods.clone(), nodes.clone(), i.leases.synced()];
-    tasks.spawn(needs, move |shutdown| lifecycle.run(shutdown));
+    tasks.spawn("the node lifecycle controller", needs, move |shutdown| lifecycle.run(shutdown));
     let eviction = TaintEvictionController::new(&context_of_nodes, &mut i.nodes, &mut i.pods);
-    tasks.spawn(vec![pods.clone(), nodes.clone()], move |shutdown| eviction.run(shutdown));
+    tasks.spawn("the taint eviction controller", vec![pods.clone(), nodes.clone()], move |shutdown| {
+        eviction.run(shutdown)
+    });
     let ipam = NodeIpamController::new(&context_of_nodes, &mut i.nodes);
-    tasks.spawn(vec![nodes.clone()], move |shutdown| ipam.run(shutdown));
+    tasks.spawn("the node IPAM controller", vec![nodes.clone()], move |shutdown| ipam.run(shutdown));
     let pod_gc = PodGcController::new(&context.of("pod-garbage-collector"), &mut i.nodes, &mut i.pods);
-    tasks.spawn(vec![pods, nodes.clone()], move |shutdown| pod_gc.run(shutdown));
+    tasks.spawn("the pod garbage collector", vec![pods, nodes.clone()], move |shutdown| pod_gc.run(shutdown));
 
     let context = context.of("certificate-controller");
     let certificates = CertificateController::new(&context, authorities, &mut i.requests, &mut i.nodes);
-    tasks.spawn(vec![nodes, i.requests.synced()], move |shutdown| certificates.run(shutdown));
+    tasks.spawn("the certificate controller", vec![nodes, i.requests.synced()], move |shutdown| {
+        certificates.run(shutdown)
+    });
 }
 
 fn start_cluster(context: &Context, i: &mut Informers, tasks: &mut Tasks) {
@@ -304,30 +305,35 @@ fn start_cluster(context: &Context, i: &mut Informers, tasks: &mut Tasks) {
     let context_of_quotas = context.of("resourcequota-controller");
     let changing = (&mut i.pods, &mut i.services);
     let quota = ResourceQuotaController::new(&context_of_quotas, kinds.clone(), &collector, &mut i.quotas, changing);
-    tasks.spawn(vec![pods.clone(), services, i.quotas.synced()], move |shutdown| quota.run(shutdown));
+    tasks.spawn("the quota controller", vec![pods.clone(), services, i.quotas.synced()], move |shutdown| {
+        quota.run(shutdown)
+    });
     let needs = vec![pods, i.replica_sets.synced(), i.deployments.synced()];
-    tasks.spawn(needs.clone(), move |shutdown| collector.run(shutdown));
     let owners = (&i.replica_sets, &i.deployments);
     let context_of_budgets = context.of("disruption-controller");
     let disruption = DisruptionController::new(&context_of_budgets, kinds.clone(), &mut i.budgets, &mut i.pods, owners);
     let needs = [needs, vec![i.budgets.synced()]].concat();
-    tasks.spawn(needs, move |shutdown| disruption.run(shutdown));
-    let namespace =
-        NamespaceController::new(&context.of("namespace-controller"), kinds, &mut i.namespaces, &mut i.pods);
-    tasks.spawn(vec![namespaces.clone()], move |shutdown| namespace.run(shutdown));
+    tasks.spawn("the disruption controller", needs, move |shutdown| disruption.run(shutdown));
+    let context_of_namespaces = context.of("namespace-controller");
+    let namespace = NamespaceController::new(&context_of_namespaces, kinds, &collector, &mut i.namespaces, &mut i.pods);
+    // It waits for its kinds itself, all of them.
+    tasks.spawn("the garbage collector", Vec::new(), move |shutdown| collector.run(shutdown));
+    tasks.spawn("the namespace controller", vec![namespaces.clone()], move |shutdown| namespace.run(shutdown));
 
     let content = NamespaceContentController::new(context, &mut i.namespaces, &mut i.accounts, &mut i.root_cas);
     let needs = vec![namespaces, i.accounts.synced(), i.root_cas.synced()];
-    tasks.spawn(needs, move |shutdown| content.run(shutdown));
+    tasks.spawn("the namespace content controller", needs, move |shutdown| content.run(shutdown));
 
     let account_tokens = TokenSecretsController::new(context, &mut i.account_tokens, &mut i.accounts);
     let needs = vec![i.account_tokens.synced(), i.accounts.synced()];
-    tasks.spawn(needs, move |shutdown| account_tokens.run(shutdown));
+    tasks.spawn("the account token controller", needs, move |shutdown| account_tokens.run(shutdown));
 
     let cleaner = TokenCleaner::new(&context.of("token-cleaner"), &mut i.tokens);
-    tasks.spawn(vec![i.tokens.synced()], move |shutdown| cleaner.run(shutdown));
+    tasks.spawn("the token cleaner", vec![i.tokens.synced()], move |shutdown| cleaner.run(shutdown));
 
     let context = context.of("clusterrole-aggregation-controller");
     let aggregation = ClusterRoleAggregation::new(&context, &mut i.cluster_roles);
-    tasks.spawn(vec![i.cluster_roles.synced()], move |shutdown| aggregation.run(shutdown));
+    tasks.spawn("the ClusterRole aggregation", vec![i.cluster_roles.synced()], move |shutdown| {
+        aggregation.run(shutdown)
+    });
 }

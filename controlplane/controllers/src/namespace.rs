@@ -5,6 +5,7 @@
 //!
 //! Source: `pkg/controller/namespace/deletion/namespaced_resources_deleter.go` at v1.37.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,12 +14,14 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::{Api, Client};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::cache::{Cache, Change, Key};
 use crate::context::{Context, is_not_found, message_of};
 use crate::controller::{self, CallContext, Outcome, ReconcileError, or_event};
+use crate::garbage_collector::GarbageCollector;
 use crate::informer::Informer;
 use crate::pod::Pod;
 use crate::served_kinds::{ServedKind, ServedKinds};
@@ -26,14 +29,14 @@ use crate::work_queue::WorkQueue;
 
 mod plan;
 
-use plan::Remains;
+use plan::{Remains, Rounds};
 
 /// Namespaces worked on at once.
 const WORKERS: usize = 4;
 /// The finalizer that this controller removes.
 const FINALIZER: &str = "kubernetes";
-/// How soon to look again while something is left that sends no event here.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// How soon to look again when something in the namespace has gone: what goes together is looked at once.
+const GATHER: Duration = Duration::from_millis(200);
 
 /// The controller; its state is in caches and its queue.
 pub(crate) struct NamespaceController {
@@ -41,6 +44,7 @@ pub(crate) struct NamespaceController {
     kinds: Arc<ServedKinds>,
     namespaces: Arc<Cache<Namespace>>,
     queue: Arc<WorkQueue<Key>>,
+    rounds: Mutex<HashMap<Key, Rounds>>,
 }
 
 impl NamespaceController {
@@ -48,6 +52,7 @@ impl NamespaceController {
     pub(crate) fn new(
         context: &Context,
         kinds: Arc<ServedKinds>,
+        collector: &GarbageCollector,
         namespaces: &mut Informer<Namespace>,
         pods: &mut Informer<Pod>,
     ) -> Arc<Self> {
@@ -56,24 +61,31 @@ impl NamespaceController {
             kinds,
             namespaces: namespaces.cache(),
             queue: context.queue("namespace"),
+            rounds: Mutex::default(),
         });
-        let queue = this.queue.clone();
+        let controller = this.clone();
         namespaces.on_change(move |change| {
-            let namespace = change.latest();
-            if !matches!(change, Change::Deleted(_)) && namespace.metadata.deletion_timestamp.is_some() {
-                queue.add(Key::of(namespace.as_ref()));
+            let (namespace, key) = (change.latest(), Key::of(change.latest().as_ref()));
+            if matches!(change, Change::Deleted(_)) {
+                controller.rounds.lock().remove(&key);
+            } else if is_first_look(change) && namespace.metadata.deletion_timestamp.is_some() {
+                controller.queue.add(key);
             }
         });
         let controller = this.clone();
+        collector.on_removed(move |namespace| {
+            let key = Key::new("", namespace);
+            if controller.is_terminating(&key) {
+                controller.queue.add_after(key, GATHER);
+            }
+        });
+        let controller = this.clone();
+        let cache = pods.cache();
         pods.on_change(move |change| {
             // The last pod's end is what most namespaces wait for.
             if let Change::Deleted(pod) = change {
                 let key = Key::new("", pod.metadata.namespace.clone().unwrap_or_default());
-                if controller
-                    .namespaces
-                    .get(&key)
-                    .is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some())
-                {
+                if controller.is_terminating(&key) && cache.in_namespace(&key.name, |_| true).is_empty() {
                     controller.queue.add(key);
                 }
             }
@@ -107,7 +119,11 @@ impl NamespaceController {
         }
         debug!(namespace = %key, ?remains, "content remains");
         self.write_conditions(&namespace, &remains).await?;
-        Ok(Some(LOOK_AGAIN))
+        Ok(Some(self.rounds.lock().entry(key).or_default().pause(remains)))
+    }
+
+    fn is_terminating(&self, key: &Key) -> bool {
+        self.namespaces.get(key).is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some())
     }
 
     /// Deletes what can be deleted and counts what is left.
@@ -190,4 +206,19 @@ impl NamespaceController {
             other => or_event(other.during("update Namespace conditions")).map(drop),
         }
     }
+}
+
+/// Whether a change is one of the namespace itself: a round that wrote the conditions has looked already.
+fn is_first_look(change: &Change<'_, Namespace>) -> bool {
+    match change {
+        Change::Updated { old, new } => !only_version(old, new) || old.spec != new.spec,
+        _ => true,
+    }
+}
+
+/// Whether the metadata differs in nothing but the version.
+fn only_version(old: &Namespace, new: &Namespace) -> bool {
+    let mut old = old.metadata.clone();
+    old.resource_version.clone_from(&new.metadata.resource_version);
+    old == new.metadata
 }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use coracle_api::exposition::{Family, Kind, Registry, Times};
 use parking_lot::Mutex;
@@ -23,6 +23,40 @@ use tokio::time::Instant;
 const BACKOFF_BASE: Duration = Duration::from_millis(5);
 /// Longest delay after repeated failures.
 const BACKOFF_CAP: Duration = Duration::from_secs(60);
+/// How long a worker sleeps at most while something is delayed, and what difference of the clocks it does not mind.
+const CLOCK_PERIOD: Duration = Duration::from_secs(30);
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(2);
+
+/// Notices that the wall clock has gone another way than the one that sleeps: the machine was suspended, or its clock was
+/// set. Delays are mostly times left until a moment of the wall clock and are wrong then.
+#[derive(Debug)]
+struct Clocks {
+    began: std::time::Instant,
+    /// What the wall clock was ahead of the time since `began`.
+    ahead: Option<Duration>,
+}
+
+impl Clocks {
+    fn new() -> Self {
+        Self { began: std::time::Instant::now(), ahead: None }
+    }
+
+    fn have_parted(&mut self) -> bool {
+        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.have_parted_at(wall, self.began.elapsed())
+    }
+
+    /// Whether the difference is another one than last time.
+    fn have_parted_at(&mut self, wall: Duration, slept: Duration) -> bool {
+        let ahead = wall.saturating_sub(slept);
+        let before = *self.ahead.get_or_insert(ahead);
+        let parted = before.abs_diff(ahead) > CLOCK_TOLERANCE;
+        if parted {
+            self.ahead = Some(ahead);
+        }
+        parted
+    }
+}
 
 /// A deduplicating queue with delays.
 #[derive(Debug)]
@@ -86,6 +120,7 @@ struct State<K> {
     failures: HashMap<K, u32>,
     sequence: u64,
     closed: bool,
+    clocks: Clocks,
     figures: Figures,
 }
 
@@ -104,6 +139,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
                 failures: HashMap::new(),
                 sequence: 0,
                 closed: false,
+                clocks: Clocks::new(),
                 figures,
             }),
             wake: Notify::new(),
@@ -171,14 +207,16 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
                     self.wake.notify_one();
                     return None;
                 }
-                state.ripen(Instant::now());
+                let now = Instant::now();
+                let parted = !state.delayed.is_empty() && state.clocks.have_parted();
+                state.ripen(now, parted);
                 if let Some(key) = state.take() {
                     if !state.ready.is_empty() {
                         self.wake.notify_one();
                     }
                     return Some(key);
                 }
-                state.delayed.keys().next().map(|(at, _)| *at)
+                state.delayed.keys().next().map(|(at, _)| (*at).min(now + CLOCK_PERIOD))
             };
             match next_due {
                 Some(at) => tokio::select! {
@@ -227,9 +265,10 @@ impl<K: Clone + Eq + Hash> State<K> {
         true
     }
 
-    fn ripen(&mut self, now: Instant) {
+    /// Takes in the delayed keys that are due; `all` of them if nobody knows when they are.
+    fn ripen(&mut self, now: Instant, all: bool) {
         while let Some((&slot, _)) = self.delayed.iter().next()
-            && slot.0 <= now
+            && (all || slot.0 <= now)
         {
             if let Some(key) = self.delayed.remove(&slot) {
                 self.due.remove(&key);
@@ -293,6 +332,36 @@ mod tests {
         assert_eq!(start.elapsed().as_secs(), 5);
         queue.done(&"a");
         assert_eq!(next_now(&queue).await, None);
+    }
+
+    #[test]
+    fn a_suspended_machine_and_a_clock_that_was_set_are_noticed() {
+        let seconds = Duration::from_secs;
+        let mut clocks = Clocks::new();
+        // (wall clock, slept, noticed)
+        let table = [
+            (1_000, 0, false),
+            (1_030, 30, false),
+            (1_061, 60, false),
+            (8_290, 90, true),
+            (8_320, 120, false),
+            (5_000, 150, true),
+            (5_030, 180, false),
+        ];
+        for (wall, slept, noticed) in table {
+            assert_eq!(clocks.have_parted_at(seconds(wall), seconds(slept)), noticed, "{wall} {slept}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn delays_mean_nothing_once_the_clocks_have_parted() {
+        let queue = queue();
+        queue.add_after("a", Duration::from_secs(3600));
+        assert_eq!(next_now(&queue).await, None);
+        queue.state.lock().clocks.ahead = Some(Duration::ZERO);
+        let start = Instant::now();
+        assert_eq!(queue.next().await, Some("a"));
+        assert!(start.elapsed() <= CLOCK_PERIOD);
     }
 
     #[tokio::test(start_paused = true)]

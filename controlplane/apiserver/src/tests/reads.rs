@@ -8,6 +8,7 @@ use super::{
     raw::{CONFIG_MAPS, PODS, Raw, admin, config_map, pod},
     watches::Events,
 };
+use crate::{testing, user::UserInfo};
 
 /// More events than the cache remembers of a resource.
 const MORE_THAN_REMEMBERED: usize = 8300;
@@ -371,4 +372,32 @@ async fn head_tells_of_what_get_gives_without_giving_it() {
         (http::StatusCode::OK, &got.len().to_string().parse().unwrap())
     );
     assert_eq!(told.into_body().collect_bytes().await.unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn health_tells_of_the_other_parts_and_readiness_does_not_depend_on_them() {
+    let server = testing::server().await;
+    let raw = Raw::of(&server, UserInfo::component("test"));
+    let health = server.health_of("controllers");
+    let get = |path: &'static str| raw.get(path);
+    assert_eq!(get("/healthz").await, (200, json!("ok")));
+    health(false);
+    let (code, text) = get("/healthz").await;
+    assert_eq!(code, 500);
+    assert!(text.as_str().unwrap().contains("[-]controllers failed: it has died and is started again\n"), "{text}");
+    for path in ["/livez", "/readyz"] {
+        assert_eq!(get(path).await, (200, json!("ok")), "{path}");
+    }
+    health(true);
+    assert_eq!(
+        get("/healthz?verbose")
+            .await
+            .1
+            .as_str()
+            .unwrap()
+            .lines()
+            .filter(|line| line.contains("controllers ok"))
+            .count(),
+        1
+    );
 }

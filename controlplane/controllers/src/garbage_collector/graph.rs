@@ -54,6 +54,10 @@ struct Node {
     orphaning: bool,
     /// Known from references alone.
     is_virtual: bool,
+    /// A virtual one of which it is known that it does not exist.
+    is_gone: bool,
+    /// How often the server has shown a virtual one that no watch shows.
+    asked: u32,
 }
 
 /// A copy of what a worker needs to know about an object.
@@ -103,7 +107,7 @@ impl Graph {
         let mut work = self.link(&uid, &place, references);
         let node = self.nodes.entry(uid.clone()).or_insert_with(|| Node::unseen(place.clone()));
         node.place = place;
-        node.is_virtual = false;
+        (node.is_virtual, node.is_gone, node.asked) = (false, false, 0);
         node.deleting = deleting;
         if orphaning && !node.orphaning {
             work.push(Work::Orphan(uid.clone()));
@@ -135,7 +139,10 @@ impl Graph {
             }
             let Some(owner) = self.nodes.get_mut(&owner_uid) else { continue };
             let new = owner.dependents.insert(uid.clone());
-            if new && owner.deleting_dependents {
+            // A reference to what is gone, or to another object than the one of that uid, holds nothing.
+            let holds =
+                if owner.is_virtual { !owner.is_gone } else { is_meant(&owner.place, reference, &place.namespace) };
+            if new && (owner.deleting_dependents || !holds) {
                 work.push(Work::Delete(uid.clone()));
             }
         }
@@ -145,6 +152,9 @@ impl Graph {
                 && let Some(owner) = self.nodes.get_mut(&former.uid)
             {
                 owner.dependents.remove(uid);
+                if owner.is_virtual && owner.dependents.is_empty() {
+                    self.nodes.remove(&former.uid);
+                }
             }
             // An owner that waits for its dependents may wait for one less.
             let no_longer_blocks = former.blocks && now.is_none_or(|owner| !owner.blocks);
@@ -158,11 +168,12 @@ impl Graph {
         work
     }
 
-    /// Takes in that an object is gone.
+    /// Takes in that an object is gone. It stays known for as long as others name it: should it be seen again (its kind
+    /// was away, or only a reference to it was wrong), its end still means theirs.
     pub(super) fn remove(&mut self, uid: &str) -> Vec<Work> {
-        let Some((uid, node)) = self.nodes.remove_entry(uid) else { return Vec::new() };
+        let Some((uid, mut node)) = self.nodes.remove_entry(uid) else { return Vec::new() };
         let mut work: Vec<Work> = node.dependents.iter().cloned().map(Work::Delete).collect();
-        for owner in node.owners {
+        for owner in std::mem::take(&mut node.owners) {
             let Some(owner_node) = self.nodes.get_mut(&owner.uid) else { continue };
             owner_node.dependents.remove(&uid);
             if owner_node.deleting_dependents {
@@ -171,7 +182,24 @@ impl Graph {
                 self.nodes.remove(&owner.uid);
             }
         }
+        node.dependents.remove(&uid);
+        if !node.dependents.is_empty() {
+            let gone = Node { dependents: node.dependents, is_gone: true, ..Node::unseen(node.place) };
+            self.nodes.insert(uid, gone);
+        }
         work
+    }
+
+    /// Takes in that the server has nothing at `place`. An object of this uid that was seen elsewhere meanwhile stays.
+    pub(super) fn absent(&mut self, uid: &str, place: &Place) -> Vec<Work> {
+        if self.nodes.get(uid).is_some_and(|node| node.place == *place) { self.remove(uid) } else { Vec::new() }
+    }
+
+    /// Counts that the server has shown a virtual object; how often it did before.
+    pub(super) fn ask_again(&mut self, uid: &str) -> u32 {
+        let Some(node) = self.nodes.get_mut(uid) else { return 0 };
+        node.asked = node.asked.saturating_add(1);
+        node.asked - 1
     }
 
     /// What is known about an object.
@@ -193,6 +221,14 @@ impl Graph {
     }
 }
 
+/// Whether `reference`, from an object in `namespace`, means the object at `place`.
+fn is_meant(place: &Place, reference: &OwnerReference, namespace: &str) -> bool {
+    let (group, _) = reference.api_version.rsplit_once('/').unwrap_or(("", ""));
+    *place.kind == (group.to_owned(), reference.kind.clone())
+        && *place.name == *reference.name
+        && (place.namespace.is_empty() || *place.namespace == *namespace)
+}
+
 impl Node {
     fn unseen(place: Place) -> Self {
         Self {
@@ -203,6 +239,8 @@ impl Node {
             deleting_dependents: false,
             orphaning: false,
             is_virtual: true,
+            is_gone: false,
+            asked: 0,
         }
     }
 }

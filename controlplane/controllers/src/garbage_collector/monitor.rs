@@ -7,51 +7,62 @@ use std::time::Duration;
 use futures::StreamExt;
 use kube::Api;
 use kube::runtime::watcher::{self, Event, watcher};
+use tokio::sync;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::seen::Seen;
-use super::{GarbageCollector, Known, Uid};
-use crate::served_kinds::ServedKind;
+use super::{GarbageCollector, Known, Listed, Uid};
+use crate::controller::{CallContext, ReconcileError};
+use crate::served_kinds::{GroupKind, ServedKind};
 
 /// Longest pause between attempts to watch.
 const RETRY_CAP: Duration = Duration::from_secs(30);
+/// How often it is told which kinds the collector waits for.
+const TELL_PERIOD: Duration = Duration::from_secs(30);
+/// How often it is looked whether all kinds are listed, at the start.
+const LOOK_PERIOD: Duration = Duration::from_millis(20);
+/// When a discovery that failed is tried again.
+const DISCOVERY_RETRY: Duration = Duration::from_secs(1);
 
 /// Keeps one watch a kind, for kinds that come and go, until `shutdown`.
 pub(super) async fn run(collector: Arc<GarbageCollector>, shutdown: CancellationToken) {
     let mut tasks = JoinSet::new();
-    let mut watched: HashMap<(String, String), CancellationToken> = HashMap::new();
+    let mut watched: HashMap<GroupKind, CancellationToken> = HashMap::new();
     let mut ticks = tokio::time::interval(collector.discovery_period);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = shutdown.cancelled() => break,
             _ = ticks.tick() => {}
+            Some(ended) = tasks.join_next(), if !tasks.is_empty() => {
+                // A graph without one kind would be wrong about all others: the part starts anew.
+                ended.expect("a monitor panicked");
+                continue;
+            }
         }
         if let Err(error) = collector.kinds.refresh().await {
             warn!(error = &error as &dyn std::error::Error, "discovery failed");
+            ticks.reset_after(collector.discovery_period.min(DISCOVERY_RETRY));
             continue;
         }
-        let wanted: HashMap<(String, String), Arc<ServedKind>> = collector
-            .kinds
-            .all()
-            .into_iter()
-            .filter(|kind| kind.deletable && kind.watchable && kind.resource.kind != "Event")
-            .map(|kind| ((kind.resource.group.clone(), kind.resource.kind.clone()), kind))
-            .filter(|(key, _)| !collector.fed.lock().contains(key))
-            .collect();
+        let wanted = wanted(&collector);
         watched.retain(|key, stop| {
             let stays = wanted.contains_key(key);
             if !stays {
                 stop.cancel();
+                collector.monitored.lock().remove(key);
             }
             stays
         });
         for (key, kind) in wanted {
-            watched.entry(key).or_insert_with(|| {
+            watched.entry(key.clone()).or_insert_with(|| {
                 let stop = shutdown.child_token();
-                tasks.spawn(watch(collector.clone(), kind, stop.clone()));
+                let listed = sync::watch::Sender::new(false);
+                collector.monitored.lock().insert(key, listed.subscribe());
+                tasks.spawn(watch(collector.clone(), kind, listed, stop.clone()));
                 stop
             });
         }
@@ -59,7 +70,64 @@ pub(super) async fn run(collector: Arc<GarbageCollector>, shutdown: Cancellation
     tasks.shutdown().await;
 }
 
-async fn watch(collector: Arc<GarbageCollector>, kind: Arc<ServedKind>, stop: CancellationToken) {
+/// The served kinds whose objects may own or be owned and that no informer feeds.
+fn wanted(collector: &GarbageCollector) -> HashMap<GroupKind, Arc<ServedKind>> {
+    let kinds = collector.kinds.all().into_iter();
+    let fed = collector.fed.lock();
+    kinds
+        .filter(|kind| kind.deletable && kind.watchable && kind.resource.kind != "Event")
+        .map(|kind| ((kind.resource.group.clone(), kind.resource.kind.clone()), kind))
+        .filter(|(key, _)| !fed.contains_key(key))
+        .collect()
+}
+
+/// The kinds that are served and not in the graph yet; `None` before the first discovery.
+fn unlisted(collector: &GarbageCollector) -> Option<Vec<String>> {
+    let wanted = wanted(collector);
+    if wanted.is_empty() {
+        return None;
+    }
+    let (fed, monitored) = (collector.fed.lock(), collector.monitored.lock());
+    let is_listed = |listed: Option<&Listed>| listed.is_some_and(|listed| *listed.borrow());
+    let fed = fed.iter().filter(|(_, listed)| !is_listed(Some(listed))).map(|(key, _)| key);
+    let monitored = wanted.keys().filter(|key| !is_listed(monitored.get(*key)));
+    Some(fed.chain(monitored).map(|(group, kind)| format!("{kind}.{group}")).collect())
+}
+
+/// Returns once every kind has been listed.
+pub(super) async fn complete(collector: &GarbageCollector) {
+    let mut told = Instant::now();
+    loop {
+        let unlisted = unlisted(collector);
+        if unlisted.as_ref().is_some_and(Vec::is_empty) {
+            return;
+        }
+        if told.elapsed() >= TELL_PERIOD {
+            told = Instant::now();
+            warn!(kinds = ?unlisted, "nothing is collected before these kinds have been listed");
+        }
+        tokio::time::sleep(LOOK_PERIOD).await;
+    }
+}
+
+/// Whether the graph has every kind that is served at this moment.
+///
+/// # Errors
+/// The kinds that it lacks, or that the server does not say which there are: try again.
+pub(super) async fn every_kind_is_known(collector: &GarbageCollector) -> Result<(), ReconcileError> {
+    collector.kinds.refresh().await.during("discover the served kinds")?;
+    match unlisted(collector) {
+        Some(unlisted) if unlisted.is_empty() => Ok(()),
+        unlisted => Err(ReconcileError::NotYet(format!("not listed yet: {}", unlisted.unwrap_or_default().join(", ")))),
+    }
+}
+
+async fn watch(
+    collector: Arc<GarbageCollector>,
+    kind: Arc<ServedKind>,
+    listed: sync::watch::Sender<bool>,
+    stop: CancellationToken,
+) {
     let api: Api<Seen> = Api::all_with(collector.client.clone(), &kind.resource);
     let mut events = std::pin::pin!(watcher(api, watcher::Config::default().streaming_lists()));
     let mut known = Known::new();
@@ -95,6 +163,7 @@ async fn watch(collector: Arc<GarbageCollector>, kind: Arc<ServedKind>, stop: Ca
                 let fresh = listing.take().unwrap_or_default();
                 let before = std::mem::replace(&mut known, fresh);
                 before.difference(&known).for_each(|uid| collector.removed(uid));
+                listed.send_replace(true);
             }
             Event::Delete(object) => {
                 let uid = object.metadata.uid.as_deref().unwrap_or_default();

@@ -29,8 +29,25 @@ impl World {
             deletion_timestamp: deleting.then_some(Time(Timestamp::UNIX_EPOCH)),
             ..ObjectMeta::default()
         };
+        self.observe("ns", uid, &meta)
+    }
+
+    fn see_in(&mut self, namespace: &str, uid: &str, owners: &[(&str, bool)]) -> Vec<Work> {
+        let owner = |uid: &str| OwnerReference {
+            uid: uid.into(),
+            name: uid.into(),
+            kind: "Thing".into(),
+            api_version: "example.org/v1".into(),
+            ..OwnerReference::default()
+        };
+        let owners = owners.iter().map(|(uid, _)| owner(uid)).collect();
+        let meta = ObjectMeta { uid: Some(uid.into()), owner_references: Some(owners), ..ObjectMeta::default() };
+        self.observe(namespace, uid, &meta)
+    }
+
+    fn observe(&mut self, namespace: &str, uid: &str, meta: &ObjectMeta) -> Vec<Work> {
         let kind = self.0.kind("example.org", "Thing");
-        self.0.observe(Place { kind, namespace: "ns".into(), name: uid.into() }, &meta)
+        self.0.observe(Place { kind, namespace: namespace.into(), name: uid.into() }, meta)
     }
 }
 
@@ -105,4 +122,51 @@ fn changed_owner_moves_the_dependent() {
     world.see("child", &[("b", false)], &[], false);
     assert_eq!(world.0.remove("a"), []);
     assert_eq!(world.0.remove("b"), [delete("child")]);
+}
+
+#[test]
+fn an_owner_that_comes_back_still_has_its_dependents() {
+    let mut world = World(Graph::default());
+    world.see("owner", &[], &[], false);
+    world.see("child", &[("owner", false)], &[], false);
+    assert_eq!(world.0.remove("owner"), [delete("child")]);
+    assert_eq!(world.see("owner", &[], &[], false), []);
+    assert_eq!(world.0.remove("owner"), [delete("child")]);
+    world.0.remove("child");
+    assert!(world.0.snapshot("owner").is_none(), "nobody names it any more");
+}
+
+#[test]
+fn a_wrong_reference_takes_no_owner_from_its_own_dependents() {
+    let mut world = World(Graph::default());
+    // Names the uid of an object in another namespace, before that one is seen.
+    let stranger = world.see_in("elsewhere", "stranger", &[("owner", false)]);
+    assert_eq!(stranger, [delete("owner")]);
+    let named = world.0.snapshot("owner").unwrap().place;
+    world.see("owner", &[], &[], false);
+    world.see("child", &[("owner", false)], &[], false);
+    // The answer about the other namespace comes late.
+    assert_eq!(world.0.absent("owner", &named), []);
+    let mut work = world.0.remove("owner");
+    work.sort_by_key(|work| format!("{work:?}"));
+    assert_eq!(work, [delete("child"), delete("stranger")]);
+}
+
+#[test]
+fn a_reference_that_does_not_fit_its_owner_is_looked_at() {
+    let mut world = World(Graph::default());
+    world.see("owner", &[], &[], false);
+    assert_eq!(world.see_in("elsewhere", "stranger", &[("owner", false)]), [delete("stranger")]);
+    assert_eq!(world.see("child", &[("owner", false)], &[], false), []);
+}
+
+#[test]
+fn who_names_an_owner_that_is_gone_is_looked_at() {
+    let mut world = World(Graph::default());
+    world.see("first", &[("ghost", false)], &[], false);
+    world.0.remove("ghost");
+    assert_eq!(world.see("second", &[("ghost", false)], &[], false), [delete("second")]);
+    world.see("first", &[], &[], false);
+    world.see("second", &[], &[], false);
+    assert!(world.0.snapshot("ghost").is_none());
 }

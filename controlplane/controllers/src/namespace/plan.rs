@@ -3,13 +3,34 @@
 //! Source: `pkg/controller/namespace/deletion/status_condition_utils.go` at v1.37.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::NamespaceCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
-/// What one round of deletion found.
+/// Pause before the next look while something is left: at first, and at last. Most of what is left tells of its end.
+const PAUSE_FIRST: Duration = Duration::from_millis(500);
+const PAUSE_CAP: Duration = Duration::from_secs(60);
+
+/// What the last rounds of deletion in a namespace found.
 #[derive(Debug, Default)]
+pub(super) struct Rounds {
+    last: Remains,
+    unchanged: u32,
+}
+
+impl Rounds {
+    /// How long to wait after a round that found `remains`: longer and longer for as long as it is the same.
+    pub(super) fn pause(&mut self, remains: Remains) -> Duration {
+        self.unchanged = if self.last == remains { self.unchanged.saturating_add(1) } else { 0 };
+        self.last = remains;
+        PAUSE_FIRST.saturating_mul(1 << self.unchanged.min(16)).min(PAUSE_CAP)
+    }
+}
+
+/// What one round of deletion found.
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Remains {
     /// Instances left by resource, such as `pods.` or `deployments.apps`.
     pub(super) resources: BTreeMap<String, usize>,
@@ -93,6 +114,15 @@ impl Remains {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_does_not_go_is_looked_at_less_and_less() {
+        let remains = |count| Remains { resources: [("secrets.".to_owned(), count)].into(), ..Remains::default() };
+        let mut rounds = Rounds::default();
+        let pauses: Vec<u64> = (0..10).map(|_| rounds.pause(remains(2)).as_secs()).collect();
+        assert_eq!(pauses, [0, 1, 2, 4, 8, 16, 32, 60, 60, 60]);
+        assert_eq!(rounds.pause(remains(1)), PAUSE_FIRST, "something has gone");
+    }
 
     #[test]
     fn remaining_content_is_told_in_upstreams_words() {

@@ -55,6 +55,13 @@ impl Cluster {
     }
 
     pub(crate) async fn start_with(adjust: impl FnOnce(&mut ControllersConfig)) -> Self {
+        let (cluster, authorities) = Self::without_controllers().await;
+        cluster.run_controllers(authorities, adjust, |_, client| client).await;
+        cluster
+    }
+
+    /// The API server alone, and its authorities for [`Cluster::run_controllers`].
+    pub(crate) async fn without_controllers() -> (Self, [CertificateAuthority; 2]) {
         drop(
             tracing_subscriber::fmt()
                 .with_test_writer()
@@ -67,29 +74,36 @@ impl Cluster {
             certificate_pem: pair.cert_pem.clone(),
             key_pem: pair.key_pem.clone(),
         };
-        let (ca, kubelet_ca) = (authority(&pki.ca), authority(&pki.kubelet_ca));
+        let authorities = [authority(&pki.ca), authority(&pki.kubelet_ca)];
         let advertise: SocketAddr = "192.0.2.1:6443".parse().unwrap();
         let config = ApiServerConfig::new(Arc::new(pki), "10.43.0.0/16".parse().unwrap(), advertise);
         let server = ApiServer::new(config, Arc::new(MemoryBackend::new())).await.unwrap();
         let client = server.client(UserInfo::component("admin"));
-        let shared = server.client(UserInfo::new("system:kube-controller-manager", &[]));
-        let accounts = Arc::downgrade(&server);
+        let agent = Arc::new(Agent::default());
+        (Self { client, server, ca_pem, shutdown: CancellationToken::new(), agent }, authorities)
+    }
+
+    /// Starts all controllers. `wrap` may put something between the controller of an account and the server.
+    pub(crate) async fn run_controllers(
+        &self,
+        authorities: [CertificateAuthority; 2],
+        adjust: impl FnOnce(&mut ControllersConfig),
+        wrap: impl Fn(&str, Client) -> Client + Send + Sync + 'static,
+    ) {
+        let shared = self.server.client(UserInfo::new("system:kube-controller-manager", &[]));
+        let accounts = Arc::downgrade(&self.server);
         let clients = Clients::new(shared, move |account| {
             let server = accounts.upgrade().expect("the server outlives the start of its controllers");
-            server.client(UserInfo::service_account("kube-system", account))
+            wrap(account, server.client(UserInfo::service_account("kube-system", account)))
         });
-        let shutdown = CancellationToken::new();
+        let [ca, kubelet_ca] = authorities;
         let mut config = ControllersConfig::new("10.42.0.0/16".parse().unwrap(), ca, kubelet_ca);
         adjust(&mut config);
-        tokio::spawn(coracle_controllers::run(clients, config, shutdown.clone()));
-        let agent = Arc::new(Agent::default());
-        let cluster = Self { client, server, ca_pem, shutdown, agent };
-        cluster
-            .wait("default service account", || async {
-                cluster.get_opt::<k8s_openapi::api::core::v1::ServiceAccount>("default", "default").await.is_some()
-            })
-            .await;
-        cluster
+        tokio::spawn(coracle_controllers::run(clients, config, self.shutdown.clone()));
+        self.wait("default service account", || async {
+            self.get_opt::<k8s_openapi::api::core::v1::ServiceAccount>("default", "default").await.is_some()
+        })
+        .await;
     }
 
     /// Starts the fake agent over all pods.

@@ -1,10 +1,16 @@
 //! The end of things: dependents of deleted owners, deletion policies, namespaces.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
 use kube::api::{DeleteParams, PostParams};
-use kube::{Api, ResourceExt};
+use kube::client::Body;
+use kube::{Api, Client, ResourceExt};
 use serde_json::json;
+use tokio::sync::Semaphore;
 
 use crate::cluster::Cluster;
 
@@ -60,6 +66,49 @@ async fn orphaned_dependents_stay() {
     let left = cluster.list::<ReplicaSet>("default").await;
     assert_eq!((left.len(), cluster.list::<Pod>("default").await.len()), (1, 2));
     assert!(left[0].owner_references().is_empty());
+}
+
+/// The collector finds the owner at its start, long before it can see who depends on it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dependents_that_are_listed_late_are_orphaned_all_the_same() {
+    let (cluster, authorities) = Cluster::without_controllers().await;
+    let owner: ConfigMap =
+        cluster.create("default", json!({"metadata": {"name": "owner", "finalizers": ["example.org/hold"]}})).await;
+    let owned = json!({"metadata": {"name": "owned", "ownerReferences": [
+        {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.uid()}]}});
+    cluster.create::<Secret>("default", owned).await;
+    cluster.api::<ConfigMap>("default").delete("owner", &DeleteParams::orphan()).await.unwrap();
+    let listed = Arc::new(Semaphore::new(0));
+    let gate = listed.clone();
+    cluster
+        .run_controllers(
+            authorities,
+            |_| {},
+            move |account, client| {
+                let (gate, is_collector) = (gate.clone(), account == "generic-garbage-collector");
+                let late = tower::service_fn(move |request: Request<Body>| {
+                    let (client, gate) = (client.clone(), gate.clone());
+                    async move {
+                        if is_collector && request.uri().path() == "/api/v1/secrets" {
+                            gate.acquire().await.unwrap().forget();
+                        }
+                        client.send(request).await
+                    }
+                });
+                Client::new(late, "default")
+            },
+        )
+        .await;
+    // Others of its kinds are listed, and it would have let go of the owner if it did anything.
+    cluster.create::<ConfigMap>("default", json!({"metadata": {"name": "seen"}})).await;
+    let finalizers =
+        || async { cluster.get_opt::<ConfigMap>("default", "owner").await.unwrap().metadata.finalizers.unwrap() };
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(finalizers().await.contains(&"orphan".to_owned()), "{:?}", finalizers().await);
+    listed.add_permits(100);
+    cluster.wait("the owner to be let go", || async { !finalizers().await.contains(&"orphan".to_owned()) }).await;
+    let owned = cluster.get_opt::<Secret>("default", "owned").await.unwrap();
+    assert!(owned.owner_references().is_empty() && owned.metadata.deletion_timestamp.is_none());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
