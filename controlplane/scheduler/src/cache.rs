@@ -1,12 +1,12 @@
 //! The nodes with the pods on them: observed ones, and assumed ones whose binding is on its way.
 //!
 //! ```text
-//! assume --> Assumed --observed on the node--> Placed --gone--> (forgotten)
-//!               \-- binding refused: forget --^
+//! assume --> Assumed --bound--> Bound --observed on the node--> Observed --gone--> (forgotten)
+//!               \-- binding refused: forget --^     \-- not in a later list --^
 //! ```
 //! Pure state; owned by the scheduler's one task.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Instant};
 
 use k8s_openapi::api::core::v1::Node;
 
@@ -28,7 +28,18 @@ pub(crate) struct Cache {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
     node: String,
-    assumed: bool,
+    standing: Standing,
+}
+
+/// How sure it is that a pod is where it is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// Its binding is on its way.
+    Assumed,
+    /// The API server has said yes at this time.
+    Bound(Instant),
+    /// The watch shows it there.
+    Observed,
 }
 
 impl Cache {
@@ -59,9 +70,14 @@ impl Cache {
         self.nodes.iter().filter(|node| node.known).map(|node| node.name.clone()).collect()
     }
 
-    /// The pods that were observed on a node.
-    pub(crate) fn placed_pods(&self) -> Vec<PodUid> {
-        self.pods.iter().filter(|(_, place)| !place.assumed).map(|(uid, _)| uid.clone()).collect()
+    /// The pods that a list begun at `listed` has to show if they exist: those seen, and those bound before it.
+    pub(crate) fn placed_before(&self, listed: Instant) -> Vec<PodUid> {
+        let shows = |standing| match standing {
+            Standing::Assumed => false,
+            Standing::Bound(at) => at < listed,
+            Standing::Observed => true,
+        };
+        self.pods.iter().filter(|(_, place)| shows(place.standing)).map(|(uid, _)| uid.clone()).collect()
     }
 
     /// How many pods are counted on nodes.
@@ -71,12 +87,19 @@ impl Cache {
 
     /// Counts a pod on `node` before its binding is known to have worked.
     pub(crate) fn assume(&mut self, pod: &PodInfo, node: &str) {
-        self.place(pod, node, true);
+        self.place(pod, node, Standing::Assumed);
+    }
+
+    /// The binding of an assumed pod has worked.
+    pub(crate) fn bound(&mut self, uid: &PodUid, now: Instant) {
+        if let Some(place) = self.pods.get_mut(uid).filter(|place| place.standing == Standing::Assumed) {
+            place.standing = Standing::Bound(now);
+        }
     }
 
     /// Counts a pod that was seen on its node; confirms an assumption.
     pub(crate) fn observe(&mut self, pod: &PodInfo, node: &str) {
-        self.place(pod, node, false);
+        self.place(pod, node, Standing::Observed);
     }
 
     /// Whether the pod is counted on some node already.
@@ -86,7 +109,7 @@ impl Cache {
 
     /// Takes an assumption back. A pod that has been observed meanwhile stays.
     pub(crate) fn forget(&mut self, uid: &PodUid) {
-        if self.pods.get(uid).is_some_and(|place| place.assumed) {
+        if self.pods.get(uid).is_some_and(|place| place.standing == Standing::Assumed) {
             self.remove_pod(uid);
         }
     }
@@ -102,13 +125,13 @@ impl Cache {
         removed
     }
 
-    fn place(&mut self, pod: &PodInfo, node: &str, assumed: bool) {
+    fn place(&mut self, pod: &PodInfo, node: &str, standing: Standing) {
         if self.pods.get(&pod.uid).is_some_and(|place| place.node != node) {
             self.remove_pod(&pod.uid);
         }
         let position = self.position(node);
         self.nodes[position].add_pod(pod);
-        self.pods.insert(pod.uid.clone(), Place { node: node.to_owned(), assumed });
+        self.pods.insert(pod.uid.clone(), Place { node: node.to_owned(), standing });
     }
 
     fn position(&mut self, name: &str) -> usize {
@@ -160,6 +183,28 @@ mod tests {
         assert_eq!(requested(&cache, "n"), 1000);
         assert!(cache.remove_pod(&pod.uid) && !cache.remove_pod(&pod.uid));
         assert_eq!(requested(&cache, "n"), 0);
+    }
+
+    #[test]
+    fn a_bound_pod_that_a_later_list_lacks_is_gone() {
+        let mut cache = Cache::default();
+        cache.set_node(&node("n", "4"));
+        let start = Instant::now();
+        let later = |seconds| start + std::time::Duration::from_secs(seconds);
+        for name in ["assumed", "bound", "observed"] {
+            cache.assume(&pod(name, "1"), "n");
+        }
+        cache.bound(&PodUid("bound".into()), later(5));
+        cache.observe(&pod("observed", "1"), "n");
+        cache.bound(&PodUid("observed".into()), later(5));
+        let due = |seconds| {
+            let mut names: Vec<String> =
+                cache.placed_before(later(seconds)).iter().map(|uid| uid.0.to_string()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(due(5), ["observed"], "a list begun before the binding cannot show the pod");
+        assert_eq!(due(6), ["bound", "observed"]);
     }
 
     #[test]

@@ -2,15 +2,20 @@
 //!
 //! Source: `k8s.io/kube-scheduler/framework` at v1.37, cut down to what is used.
 
+use std::borrow::Cow;
+
 use crate::{node_info::NodeInfo, pod_info::PodInfo};
 
 /// The best score of a plugin; the worst is 0.
 pub(crate) const MAX_NODE_SCORE: i64 = 100;
 
+/// Why a node cannot take a pod, in upstream's words.
+pub(crate) type Reason = Cow<'static, str>;
+
 /// Says whether a node can take a pod at all.
 pub(crate) trait Filter: Send + Sync {
-    /// The reasons why not, in upstream's words; empty if it can.
-    fn filter(&self, pod: &PodInfo, node: &NodeInfo) -> Vec<&'static str>;
+    /// The reasons why not; empty if it can.
+    fn filter(&self, pod: &PodInfo, node: &NodeInfo) -> Vec<Reason>;
 }
 
 /// Says how well a node suits a pod.

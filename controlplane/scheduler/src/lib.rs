@@ -12,9 +12,11 @@
 //! | `schedule_one` | pure: pod and cache to node, or why there is none |
 //! | `figures` | what `/metrics` tells |
 //! | `bind` | the writes: Binding, condition, Event |
+//! | `reports` | which of these a pod that fits nowhere is worth |
 //! | `sync` | the watches |
 //!
-//! Not here: preemption, volumes, extenders, other profiles.
+//! Not here: preemption, extenders, other profiles. Nor required affinity between pods, hard topology spread, resource and
+//! volume claims: a pod that asks for one of these waits and is told so (`pod_info`).
 #![forbid(unsafe_code)]
 
 mod bind;
@@ -25,6 +27,7 @@ mod node_info;
 mod plugins;
 mod pod_info;
 mod queue;
+mod reports;
 mod schedule_one;
 mod scheduler;
 mod sync;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::core::v1::{Node, Taint};
 
-use crate::pod_info::{HostPort, PodInfo, PodUid, Resources, from_list};
+use crate::pod_info::{HostPort, PodInfo, PodUid, Resources};
 
 /// See the module. Kept current by [`crate::cache::Cache`] alone.
 #[derive(Debug, Clone, Default)]
@@ -38,14 +38,13 @@ impl NodeInfo {
         let spec = node.spec.clone().unwrap_or_default();
         let status = node.status.clone().unwrap_or_default();
         let allocatable = status.allocatable.unwrap_or_default();
-        let get = |name: &str| allocatable.get(name).map(|quantity| quantity.0.as_str());
         let mut next = Self {
             name: node.metadata.name.clone().unwrap_or_default(),
             labels: node.metadata.labels.clone().unwrap_or_default(),
             taints: spec.taints.unwrap_or_default(),
             unschedulable: spec.unschedulable.unwrap_or(false),
-            allocatable: from_list(get),
-            pods_max: get("pods").and_then(|text| text.parse().ok()).unwrap_or(0),
+            allocatable: Resources::from_list(&allocatable),
+            pods_max: allocatable.get("pods").and_then(|quantity| quantity.0.parse().ok()).unwrap_or(0),
             images: status
                 .images
                 .into_iter()
@@ -64,8 +63,8 @@ impl NodeInfo {
             || next.unschedulable != self.unschedulable
             || next.allocatable != self.allocatable
             || next.pods_max != self.pods_max;
-        next.requested = self.requested;
-        next.nonzero = self.nonzero;
+        next.requested = std::mem::take(&mut self.requested);
+        next.nonzero = std::mem::take(&mut self.nonzero);
         next.pods = std::mem::take(&mut self.pods);
         *self = next;
         changed
@@ -75,7 +74,11 @@ impl NodeInfo {
         self.remove_pod(&pod.uid);
         self.requested.add(&pod.requests);
         self.nonzero.add(&pod.nonzero);
-        let placed = PlacedPod { requests: pod.requests, nonzero: pod.nonzero, host_ports: pod.host_ports.clone() };
+        let placed = PlacedPod {
+            requests: pod.requests.clone(),
+            nonzero: pod.nonzero.clone(),
+            host_ports: pod.host_ports.clone(),
+        };
         self.pods.insert(pod.uid.clone(), placed);
     }
 

@@ -1,46 +1,89 @@
 //! A Pod, as far as placing it needs: computed once when the Pod is seen.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use coracle_api::quantity::Quantity;
-use k8s_openapi::api::core::v1::{Affinity, Container, Pod, Toleration};
+use coracle_api::quantity;
+use k8s_openapi::{
+    api::core::v1::{Affinity, Container, Pod, PodSpec, Toleration},
+    apimachinery::pkg::api::resource::Quantity,
+};
 
-/// CPU and memory counted for a container that asks for none, so that such pods spread all the same.
-/// Source: `pkg/scheduler/util/pod_resources.go` at v1.37.
-const DEFAULT_MILLI_CPU: i64 = 100;
-const DEFAULT_MEMORY_BYTES: i64 = 200 << 20;
+mod requests;
+mod unsupported;
+
+use requests::requests;
+use unsupported::unsupported;
 
 /// Names one pod object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PodUid(pub(crate) Arc<str>);
 
 /// Amounts of what a node has to give.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Resources {
     pub(crate) milli_cpu: i64,
     pub(crate) memory_bytes: i64,
     pub(crate) ephemeral_storage_bytes: i64,
+    /// Everything else that is counted, by name: extended resources, huge pages.
+    pub(crate) scalars: BTreeMap<String, i64>,
 }
 
 impl Resources {
+    /// Reads a resource list; what does not parse (the API server admits no such thing) counts as nothing.
+    pub(crate) fn from_list(list: &BTreeMap<String, Quantity>) -> Self {
+        let mut resources = Self::default();
+        for (name, quantity) in list {
+            let Ok(quantity) = quantity::Quantity::parse(&quantity.0) else { continue };
+            resources.set(name, &quantity);
+        }
+        resources
+    }
+
+    fn set(&mut self, name: &str, quantity: &quantity::Quantity) {
+        match name {
+            "cpu" => self.milli_cpu = quantity.milli_value(),
+            "memory" => self.memory_bytes = quantity.value(),
+            "ephemeral-storage" => self.ephemeral_storage_bytes = quantity.value(),
+            // Counted by the number of pods.
+            "pods" => {}
+            _ => drop(self.scalars.insert(name.to_owned(), quantity.value())),
+        }
+    }
+
+    /// How much of a resource beside CPU, memory and storage there is.
+    pub(crate) fn scalar(&self, name: &str) -> i64 {
+        self.scalars.get(name).copied().unwrap_or(0)
+    }
+
     pub(crate) fn add(&mut self, other: &Self) {
         self.milli_cpu += other.milli_cpu;
         self.memory_bytes += other.memory_bytes;
         self.ephemeral_storage_bytes += other.ephemeral_storage_bytes;
+        for (name, amount) in &other.scalars {
+            *self.scalars.entry(name.clone()).or_default() += amount;
+        }
     }
 
     pub(crate) fn subtract(&mut self, other: &Self) {
         self.milli_cpu -= other.milli_cpu;
         self.memory_bytes -= other.memory_bytes;
         self.ephemeral_storage_bytes -= other.ephemeral_storage_bytes;
+        for (name, amount) in &other.scalars {
+            *self.scalars.entry(name.clone()).or_default() -= amount;
+        }
+        self.scalars.retain(|_, amount| *amount != 0);
     }
 
-    fn max(&self, other: &Self) -> Self {
-        Self {
-            milli_cpu: self.milli_cpu.max(other.milli_cpu),
-            memory_bytes: self.memory_bytes.max(other.memory_bytes),
-            ephemeral_storage_bytes: self.ephemeral_storage_bytes.max(other.ephemeral_storage_bytes),
+    /// Of each resource the larger amount.
+    fn max(mut self, other: &Self) -> Self {
+        self.milli_cpu = self.milli_cpu.max(other.milli_cpu);
+        self.memory_bytes = self.memory_bytes.max(other.memory_bytes);
+        self.ephemeral_storage_bytes = self.ephemeral_storage_bytes.max(other.ephemeral_storage_bytes);
+        for (name, amount) in &other.scalars {
+            let own = self.scalars.entry(name.clone()).or_default();
+            *own = (*own).max(*amount);
         }
+        self
     }
 }
 
@@ -84,6 +127,10 @@ pub(crate) struct PodInfo {
     pub(crate) gated: bool,
     pub(crate) terminating: bool,
     pub(crate) finished: bool,
+    /// The message of its condition, if that says that the pod fits nowhere.
+    pub(crate) unschedulable: Option<String>,
+    /// What the pod requires and this scheduler cannot see to.
+    pub(crate) unsupported: Vec<&'static str>,
 }
 
 impl PodInfo {
@@ -101,7 +148,7 @@ impl PodInfo {
             priority: spec.priority.unwrap_or(0),
             requests,
             nonzero,
-            host_ports: host_ports(&spec.containers),
+            host_ports: host_ports(spec),
             node_selector: spec.node_selector.clone().unwrap_or_default().into_iter().collect(),
             affinity: spec.affinity.clone(),
             tolerations: spec.tolerations.clone().unwrap_or_default(),
@@ -109,6 +156,8 @@ impl PodInfo {
             gated: spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()),
             terminating: pod.metadata.deletion_timestamp.is_some(),
             finished: matches!(phase, "Succeeded" | "Failed"),
+            unschedulable: unschedulable(pod),
+            unsupported: unsupported(spec),
         })
     }
 
@@ -118,8 +167,10 @@ impl PodInfo {
     }
 }
 
-fn host_ports(containers: &[Container]) -> Vec<HostPort> {
-    let ports = containers.iter().flat_map(|container| container.ports.iter().flatten());
+/// The ports of the containers and of the sidecars, which run beside them.
+fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
+    let sidecars = spec.init_containers.iter().flatten().filter(|container| is_sidecar(container));
+    let ports = spec.containers.iter().chain(sidecars).flat_map(|container| container.ports.iter().flatten());
     ports
         .filter_map(|port| {
             Some(HostPort {
@@ -131,104 +182,39 @@ fn host_ports(containers: &[Container]) -> Vec<HostPort> {
         .collect()
 }
 
-/// Sum of the containers and sidecars, or the largest init container beside the sidecars before it; plus overhead.
-///
-/// Source: `k8s.io/component-helpers/resource/helpers.go` `PodRequests` at v1.37.
-fn requests(pod: &Pod) -> (Resources, Resources) {
-    let Some(spec) = pod.spec.as_ref() else { return Default::default() };
-    let mut total = Pair::default();
-    for container in &spec.containers {
-        total.add(&Pair::of(container));
-    }
-    let (mut sidecars, mut init_peak) = (Pair::default(), Pair::default());
-    for container in spec.init_containers.iter().flatten() {
-        let own = Pair::of(container);
-        let mut peak = sidecars;
-        peak.add(&own);
-        if container.restart_policy.as_deref() == Some("Always") {
-            total.add(&own);
-            sidecars.add(&own);
-        }
-        init_peak = init_peak.max(&peak);
-    }
-    let mut total = total.max(&init_peak);
-    if let Some(overhead) = &spec.overhead {
-        let overhead = from_list(|name| overhead.get(name).map(|quantity| quantity.0.as_str()));
-        total.add(&Pair { requests: overhead, nonzero: overhead });
-    }
-    (total.requests, total.nonzero)
+pub(crate) fn is_sidecar(container: &Container) -> bool {
+    container.restart_policy.as_deref() == Some("Always")
 }
 
-#[derive(Clone, Copy, Default)]
-struct Pair {
-    requests: Resources,
-    nonzero: Resources,
-}
-
-impl Pair {
-    fn of(container: &Container) -> Self {
-        let list = container.resources.as_ref().and_then(|resources| resources.requests.as_ref());
-        let get = |name: &str| list.and_then(|list| list.get(name)).map(|quantity| quantity.0.as_str());
-        let requests = from_list(get);
-        let mut nonzero = requests;
-        if get("cpu").is_none() {
-            nonzero.milli_cpu = DEFAULT_MILLI_CPU;
-        }
-        if get("memory").is_none() {
-            nonzero.memory_bytes = DEFAULT_MEMORY_BYTES;
-        }
-        Self { requests, nonzero }
-    }
-
-    fn add(&mut self, other: &Self) {
-        self.requests.add(&other.requests);
-        self.nonzero.add(&other.nonzero);
-    }
-
-    fn max(&self, other: &Self) -> Self {
-        Self { requests: self.requests.max(&other.requests), nonzero: self.nonzero.max(&other.nonzero) }
-    }
-}
-
-/// Reads a resource list; what does not parse (the API server admits no such thing) counts as nothing.
-pub(crate) fn from_list<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Resources {
-    let parse = |name: &str| get(name).and_then(|text| Quantity::parse(text).ok());
-    Resources {
-        milli_cpu: parse("cpu").map_or(0, |quantity| quantity.milli_value()),
-        memory_bytes: parse("memory").map_or(0, |quantity| quantity.value()),
-        ephemeral_storage_bytes: parse("ephemeral-storage").map_or(0, |quantity| quantity.value()),
-    }
+/// Of a pod's `PodScheduled` condition, what says that it fits nowhere.
+fn unschedulable(pod: &Pod) -> Option<String> {
+    let mut conditions = pod.status.as_ref()?.conditions.iter().flatten();
+    let condition = conditions.find(|condition| condition.type_ == "PodScheduled")?;
+    let says = condition.status == "False" && condition.reason.as_deref() == Some("Unschedulable");
+    says.then(|| condition.message.clone().unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
-
-    fn pod(spec: serde_json::Value) -> PodInfo {
-        let value = serde_json::json!({"metadata": {"uid": "u", "namespace": "n", "name": "p"}, "spec": spec});
-        PodInfo::new(&serde_json::from_value(value).expect("a pod")).expect("complete")
-    }
+    use crate::framework::testing::pod_with;
 
     #[test]
-    fn init_containers_count_where_they_need_more_than_the_rest() {
-        let request = |cpu: &str| serde_json::json!({"requests": {"cpu": cpu}});
-        let info = pod(serde_json::json!({
-            "initContainers": [
-                {"name": "big", "resources": request("3")},
-                {"name": "side", "restartPolicy": "Always", "resources": request("500m")},
-                {"name": "late", "resources": request("2700m")},
-            ],
-            "containers": [{"name": "a", "resources": request("1")}, {"name": "b", "resources": request("1")}],
-        }));
-        // Containers with sidecar: 2.5; first init: 3; last init beside the sidecar: 3.2.
-        assert_eq!(info.requests.milli_cpu, 3200);
-    }
-
-    #[test]
-    fn containers_without_requests_count_a_little() {
-        let info = pod(serde_json::json!({"containers": [{"name": "a"}]}));
-        assert_eq!(info.requests, Resources::default());
-        assert_eq!((info.nonzero.milli_cpu, info.nonzero.memory_bytes), (100, 200 << 20));
+    fn sidecars_take_their_ports_and_other_init_containers_do_not() {
+        let port = |number: i32| json!([{"containerPort": number, "hostPort": number}]);
+        let info = pod_with(
+            "p",
+            json!({
+                "initContainers": [
+                    {"name": "once", "ports": port(1)},
+                    {"name": "side", "restartPolicy": "Always", "ports": port(2)},
+                ],
+                "containers": [{"name": "c", "ports": port(3)}],
+            }),
+        );
+        assert_eq!(info.host_ports.iter().map(|port| port.port).collect::<Vec<_>>(), [3, 2]);
     }
 
     #[test]

@@ -64,17 +64,18 @@ pub(crate) struct SchedulingQueue {
 
 impl SchedulingQueue {
     /// A pod to place has been seen: new, or changed. A changed pod that did not fit is tried again.
-    pub(crate) fn add(&mut self, pod: PodInfo) {
+    pub(crate) fn add(&mut self, pod: impl Into<Arc<PodInfo>>) {
+        let pod = pod.into();
         let uid = pod.uid.clone();
         match self.entries.get_mut(&uid) {
             None => {
                 let state = State::Unschedulable { since: Instant::now() };
-                self.entries.insert(uid.clone(), Entry { pod: Arc::new(pod), state, attempts: 0, last_failure: None });
+                self.entries.insert(uid.clone(), Entry { pod, state, attempts: 0, last_failure: None });
                 self.activate(&uid);
             }
             Some(entry) => {
                 let changed = places_differently(&entry.pod, &pod);
-                entry.pod = Arc::new(pod);
+                entry.pod = pod;
                 if changed && matches!(entry.state, State::Unschedulable { .. }) {
                     self.activate(&uid);
                 }
@@ -203,6 +204,7 @@ fn places_differently(old: &PodInfo, new: &PodInfo) -> bool {
         || old.node_selector != new.node_selector
         || old.affinity != new.affinity
         || old.host_ports != new.host_ports
+        || old.unsupported != new.unsupported
 }
 
 #[cfg(test)]

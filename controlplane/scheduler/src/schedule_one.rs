@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     cache::Cache,
-    framework::{Filter, Score},
+    framework::{Filter, Reason, Score},
     node_info::NodeInfo,
     plugins,
     pod_info::PodInfo,
@@ -23,22 +23,32 @@ pub(crate) struct Algorithm {
     next_start: usize,
 }
 
-/// Why a pod fits nowhere: `0/3 nodes are available: 1 Insufficient cpu, 2 node(s) were unschedulable.`
+/// Why a pod fits nowhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Unschedulable {
-    nodes_total: usize,
-    reasons: BTreeMap<&'static str, usize>,
+pub(crate) enum Unschedulable {
+    /// `0/3 nodes are available: 1 Insufficient cpu, 2 node(s) were unschedulable.`
+    NoNode { nodes_total: usize, reasons: BTreeMap<Reason, usize> },
+    /// It requires what no plugin here sees to; nowhere is better than against its will.
+    Unsupported(Vec<&'static str>),
 }
 
 impl std::fmt::Display for Unschedulable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.nodes_total == 0 {
-            return f.write_str("no nodes available to schedule pods");
+        match self {
+            Self::NoNode { nodes_total: 0, .. } => f.write_str("no nodes available to schedule pods"),
+            Self::NoNode { nodes_total, reasons } => {
+                // Upstream sorts the whole texts, count included.
+                let mut texts: Vec<String> =
+                    reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+                texts.sort();
+                write!(f, "0/{nodes_total} nodes are available: {}.", texts.join(", "))
+            }
+            Self::Unsupported(what) => write!(
+                f,
+                "this scheduler does not support {} yet; the pod waits instead of being placed as if it had not asked",
+                what.join(", ")
+            ),
         }
-        // Upstream sorts the whole texts, count included.
-        let mut texts: Vec<String> = self.reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-        texts.sort();
-        write!(f, "0/{} nodes are available: {}.", self.nodes_total, texts.join(", "))
     }
 }
 
@@ -52,6 +62,9 @@ impl Algorithm {
     /// # Errors
     /// [`Unschedulable`], with the reasons of all nodes.
     pub(crate) fn schedule(&mut self, pod: &PodInfo, cache: &Cache) -> Result<String, Unschedulable> {
+        if !pod.unsupported.is_empty() {
+            return Err(Unschedulable::Unsupported(pod.unsupported.clone()));
+        }
         let nodes: Vec<&NodeInfo> = cache.nodes().filter(|node| node.known).collect();
         let feasible = self.feasible(pod, &nodes)?;
         match feasible.as_slice() {
@@ -78,7 +91,7 @@ impl Algorithm {
             }
         }
         if feasible.is_empty() {
-            return Err(Unschedulable { nodes_total: nodes.len(), reasons });
+            return Err(Unschedulable::NoNode { nodes_total: nodes.len(), reasons });
         }
         self.next_start = (self.next_start + looked_at) % nodes.len();
         Ok(feasible)
@@ -151,6 +164,19 @@ mod tests {
         );
         let none = Algorithm::new().schedule(&pod("p", "2"), &Cache::default()).expect_err("no nodes");
         assert_eq!(none.to_string(), "no nodes available to schedule pods");
+    }
+
+    #[test]
+    fn what_cannot_be_seen_to_keeps_the_pod_waiting() {
+        let term = json!({"labelSelector": {}, "topologyKey": "kubernetes.io/hostname"});
+        let apart = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+        let pod = pod_with("p", json!({"containers": [], "affinity": apart}));
+        let refused = Algorithm::new().schedule(&pod, &cache(&[("a", "4")])).expect_err("it asks for too much");
+        assert_eq!(
+            refused.to_string(),
+            "this scheduler does not support required pod anti-affinity yet; the pod waits instead of being placed as if it \
+             had not asked"
+        );
     }
 
     #[test]

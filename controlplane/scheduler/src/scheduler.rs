@@ -17,6 +17,7 @@ use crate::{
     figures::Figures,
     pod_info::{PodInfo, PodUid},
     queue::SchedulingQueue,
+    reports::Reports,
     schedule_one::Algorithm,
     sync::{self, SyncEvent},
 };
@@ -25,8 +26,11 @@ use crate::{
 const EVENTS_IN_FLIGHT: usize = 1024;
 /// Bindings on their way; beyond, deciding waits.
 const BINDINGS_IN_FLIGHT: usize = 256;
-/// Reports (conditions, Events) on their way; beyond, Events are dropped.
-const REPORTS_IN_FLIGHT: usize = 1024;
+/// Events about placed pods on their way; beyond, they are dropped.
+const EVENTS_OUT: usize = 1024;
+/// How long the loop decides before it looks at what has happened meanwhile, and lets others use its thread: thousands of
+/// pods that fit nowhere take seconds.
+const SLICE: Duration = Duration::from_millis(5);
 /// Without anything in back-off, how long the loop may sleep.
 const IDLE: Duration = Duration::from_secs(3600);
 
@@ -41,7 +45,8 @@ pub(crate) struct Scheduler {
     algorithm: Algorithm,
     figures: Figures,
     bindings: JoinSet<Binding>,
-    reports: JoinSet<()>,
+    reports: Reports,
+    events_out: JoinSet<()>,
     /// Deciding on half a picture would crowd the nodes that were listed first.
     synced: Synced,
 }
@@ -62,7 +67,8 @@ impl Scheduler {
             cache: Cache::default(),
             algorithm: Algorithm::new(),
             bindings: JoinSet::new(),
-            reports: JoinSet::new(),
+            reports: Reports::default(),
+            events_out: JoinSet::new(),
             synced: Synced::default(),
         }
     }
@@ -74,7 +80,8 @@ impl Scheduler {
         watches.spawn(sync::follow_nodes(self.client.clone(), sender, shutdown.clone()));
         loop {
             self.queue.flush(Instant::now());
-            self.decide();
+            let more = self.decide();
+            self.reports.send(&self.client, &self.config.name, Instant::now());
             self.figures.queues(self.queue.lengths());
             self.figures.cache(self.cache.nodes().count(), self.cache.placed_count());
             let wake = self.queue.next_flush().unwrap_or_else(|| Instant::now() + IDLE);
@@ -89,36 +96,45 @@ impl Scheduler {
                 Some(done) = self.bindings.join_next() => {
                     self.bound(done.map_err(SchedulerError::TaskDied)?);
                 }
-                Some(_) = self.reports.join_next() => {}
+                Some(told) = self.reports.next() => told.map_err(SchedulerError::TaskDied)?,
+                Some(_) = self.events_out.join_next() => {}
                 Some(ended) = watches.join_next() => {
                     ended.map_err(SchedulerError::TaskDied)?;
                 }
-                () = tokio::time::sleep_until(wake.into()) => {}
+                () = pause(more, wake) => {}
             }
         }
     }
 
-    /// Places every pod that is active now.
-    fn decide(&mut self) {
+    /// Places the pods that are active now, for a moment. Says whether some are left that it could place.
+    fn decide(&mut self) -> bool {
         if !self.synced.pods || !self.synced.nodes {
-            return;
+            return false;
         }
+        let end = Instant::now() + SLICE;
         while self.bindings.len() < BINDINGS_IN_FLIGHT {
-            let Some(pod) = self.queue.pop() else { return };
+            if Instant::now() >= end {
+                return true;
+            }
+            let Some(pod) = self.queue.pop() else { return false };
             let started = Instant::now();
             let decided = self.algorithm.schedule(&pod, &self.cache);
             self.figures.decided(started.elapsed(), decided.is_ok());
             match decided {
                 Ok(node) => {
+                    self.reports.forget(&pod.uid);
                     self.cache.assume(&pod, &node);
                     self.start_binding(Decision { pod, node, started });
                 }
                 Err(refused) => {
-                    self.queue.park(&pod.uid, Instant::now());
-                    self.report_unschedulable(pod, refused.to_string());
+                    let now = Instant::now();
+                    self.queue.park(&pod.uid, now);
+                    self.reports.unschedulable(pod, refused.to_string(), now);
                 }
             }
         }
+        // The end of a binding goes on.
+        false
     }
 
     fn start_binding(&mut self, decision: Decision) {
@@ -134,6 +150,7 @@ impl Scheduler {
         self.figures.bound(started.elapsed(), result.is_ok());
         match result {
             Ok(()) => {
+                self.cache.bound(&pod.uid, Instant::now());
                 self.queue.remove(&pod.uid);
                 self.report_scheduled(pod, node);
             }
@@ -150,16 +167,9 @@ impl Scheduler {
     }
 
     fn report_scheduled(&mut self, pod: Arc<PodInfo>, node: String) {
-        if self.reports.len() < REPORTS_IN_FLIGHT {
+        if self.events_out.len() < EVENTS_OUT {
             let (client, source) = (self.client.clone(), self.config.name.clone());
-            self.reports.spawn(async move { bind::report_scheduled(&client, &source, &pod, &node).await });
-        }
-    }
-
-    fn report_unschedulable(&mut self, pod: Arc<PodInfo>, message: String) {
-        if self.reports.len() < REPORTS_IN_FLIGHT {
-            let (client, source) = (self.client.clone(), self.config.name.clone());
-            self.reports.spawn(async move { bind::report_unschedulable(&client, &source, &pod, message).await });
+            self.events_out.spawn(async move { bind::report_scheduled(&client, &source, &pod, &node).await });
         }
     }
 
@@ -167,9 +177,9 @@ impl Scheduler {
         match event {
             SyncEvent::PodApplied(pod) => self.pod_applied(*pod),
             SyncEvent::PodDeleted(uid) => self.pod_gone(&uid),
-            SyncEvent::PodsListed(existing) => {
+            SyncEvent::PodsListed { existing, begun } => {
                 self.synced.pods = true;
-                self.remove_vanished_pods(&existing);
+                self.remove_vanished_pods(&existing, begun);
             }
             SyncEvent::NodeApplied(node) => {
                 if self.cache.set_node(&node) {
@@ -193,25 +203,34 @@ impl Scheduler {
             self.pod_gone(&pod.uid);
         } else if let Some(node) = &pod.node_name {
             self.queue.remove(&pod.uid);
+            self.reports.forget(&pod.uid);
             self.cache.observe(&pod, node);
         } else if pod.scheduler_name == self.config.name && !pod.gated && !self.cache.is_placed(&pod.uid) {
+            let pod = Arc::new(pod);
+            self.reports.changed(&pod, Instant::now());
             self.queue.add(pod);
         }
     }
 
     fn pod_gone(&mut self, uid: &PodUid) {
         self.queue.remove(uid);
+        self.reports.forget(uid);
         if self.cache.remove_pod(uid) {
             self.queue.move_all(Instant::now());
         }
     }
 
-    fn remove_vanished_pods(&mut self, existing: &HashSet<PodUid>) {
-        let known = self.queue.uids().into_iter().chain(self.cache.placed_pods());
+    fn remove_vanished_pods(&mut self, existing: &HashSet<PodUid>, listed: Instant) {
+        let known = self.queue.uids().into_iter().chain(self.cache.placed_before(listed));
         for uid in known.collect::<Vec<_>>() {
             if !existing.contains(&uid) {
                 self.pod_gone(&uid);
             }
         }
     }
+}
+
+/// Until `wake`; only long enough for others to get a turn while there is `more` to do.
+async fn pause(more: bool, wake: Instant) {
+    if more { tokio::task::yield_now().await } else { tokio::time::sleep_until(wake.into()).await }
 }

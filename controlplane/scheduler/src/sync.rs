@@ -2,7 +2,7 @@
 //!
 //! A relist sends every object again and then the set of those that exist, so that what vanished meanwhile goes.
 
-use std::{collections::HashSet, fmt::Debug};
+use std::{collections::HashSet, fmt::Debug, time::Instant};
 
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::{
@@ -25,8 +25,8 @@ pub(crate) enum SyncEvent {
     PodApplied(Box<PodInfo>),
     /// A pod is gone.
     PodDeleted(PodUid),
-    /// These pods exist, and no others.
-    PodsListed(HashSet<PodUid>),
+    /// These pods existed when the list was begun, and no others.
+    PodsListed { existing: HashSet<PodUid>, begun: Instant },
     /// A node is new or has changed.
     NodeApplied(Box<Node>),
     /// A node is gone.
@@ -37,10 +37,12 @@ pub(crate) enum SyncEvent {
 
 /// Follows pods until `shutdown`.
 pub(crate) async fn follow_pods(client: Client, events: mpsc::Sender<SyncEvent>, shutdown: CancellationToken) {
-    let mut listed = HashSet::new();
+    let (mut listed, mut begun) = (HashSet::new(), Instant::now());
     let step = move |event: watcher::Event<Pod>| match event {
         watcher::Event::Init => {
             listed.clear();
+            // Before the request is sent.
+            begun = Instant::now();
             None
         }
         watcher::Event::InitApply(pod) => {
@@ -50,7 +52,7 @@ pub(crate) async fn follow_pods(client: Client, events: mpsc::Sender<SyncEvent>,
         }
         watcher::Event::Apply(pod) => Some(SyncEvent::PodApplied(Box::new(PodInfo::new(&pod)?))),
         watcher::Event::Delete(pod) => Some(SyncEvent::PodDeleted(PodUid(pod.uid()?.into()))),
-        watcher::Event::InitDone => Some(SyncEvent::PodsListed(std::mem::take(&mut listed))),
+        watcher::Event::InitDone => Some(SyncEvent::PodsListed { existing: std::mem::take(&mut listed), begun }),
     };
     follow::<Pod>(Api::all(client), step, events, shutdown).await;
 }

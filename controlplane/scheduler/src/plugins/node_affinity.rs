@@ -5,7 +5,7 @@
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 
 use crate::{
-    framework::{Filter, Score, normalize_by_max},
+    framework::{Filter, Reason, Score, normalize_by_max},
     node_info::NodeInfo,
     pod_info::PodInfo,
 };
@@ -13,8 +13,8 @@ use crate::{
 pub(super) struct NodeAffinity;
 
 impl Filter for NodeAffinity {
-    fn filter(&self, pod: &PodInfo, node: &NodeInfo) -> Vec<&'static str> {
-        if matches(pod, node) { Vec::new() } else { vec!["node(s) didn't match Pod's node affinity/selector"] }
+    fn filter(&self, pod: &PodInfo, node: &NodeInfo) -> Vec<Reason> {
+        if matches(pod, node) { Vec::new() } else { vec!["node(s) didn't match Pod's node affinity/selector".into()] }
     }
 }
 

@@ -1,17 +1,21 @@
 //! NodePorts: host ports are taken once a node.
 
-use crate::{framework::Filter, node_info::NodeInfo, pod_info::PodInfo};
+use crate::{
+    framework::{Filter, Reason},
+    node_info::NodeInfo,
+    pod_info::PodInfo,
+};
 
 pub(super) struct NodePorts;
 
 impl Filter for NodePorts {
-    fn filter(&self, pod: &PodInfo, node: &NodeInfo) -> Vec<&'static str> {
+    fn filter(&self, pod: &PodInfo, node: &NodeInfo) -> Vec<Reason> {
         if pod.host_ports.is_empty() {
             return Vec::new();
         }
         let taken = node.pods.values().flat_map(|placed| &placed.host_ports);
         let conflict = taken.into_iter().any(|taken| pod.host_ports.iter().any(|wanted| wanted.conflicts(taken)));
-        if conflict { vec!["node(s) didn't have free ports for the requested pod ports"] } else { Vec::new() }
+        if conflict { vec!["node(s) didn't have free ports for the requested pod ports".into()] } else { Vec::new() }
     }
 }
 

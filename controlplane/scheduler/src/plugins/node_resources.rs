@@ -3,7 +3,7 @@
 //! Source: `pkg/scheduler/framework/plugins/noderesources/{fit,least_allocated,balanced_allocation}.go` at v1.37.
 
 use crate::{
-    framework::{Filter, MAX_NODE_SCORE, Score},
+    framework::{Filter, MAX_NODE_SCORE, Reason, Score},
     node_info::NodeInfo,
     pod_info::PodInfo,
 };
@@ -11,25 +11,29 @@ use crate::{
 pub(super) struct NodeResourcesFit;
 
 impl Filter for NodeResourcesFit {
-    fn filter(&self, pod: &PodInfo, node: &NodeInfo) -> Vec<&'static str> {
+    fn filter(&self, pod: &PodInfo, node: &NodeInfo) -> Vec<Reason> {
         let mut reasons = Vec::new();
         let pods = i64::try_from(node.pods.len()).unwrap_or(i64::MAX);
         if pods + 1 > node.pods_max {
-            reasons.push("Too many pods");
+            reasons.push("Too many pods".into());
         }
         let (asked, has, used) = (&pod.requests, &node.allocatable, &node.requested);
-        for (asked, has, used, reason) in [
-            (asked.milli_cpu, has.milli_cpu, used.milli_cpu, "Insufficient cpu"),
-            (asked.memory_bytes, has.memory_bytes, used.memory_bytes, "Insufficient memory"),
+        for (amount, free, reason) in [
+            (asked.milli_cpu, has.milli_cpu - used.milli_cpu, "Insufficient cpu"),
+            (asked.memory_bytes, has.memory_bytes - used.memory_bytes, "Insufficient memory"),
             (
                 asked.ephemeral_storage_bytes,
-                has.ephemeral_storage_bytes,
-                used.ephemeral_storage_bytes,
+                has.ephemeral_storage_bytes - used.ephemeral_storage_bytes,
                 "Insufficient ephemeral-storage",
             ),
         ] {
-            if asked > 0 && asked > has - used {
-                reasons.push(reason);
+            if amount > 0 && amount > free {
+                reasons.push(reason.into());
+            }
+        }
+        for (name, asked) in &asked.scalars {
+            if *asked > 0 && *asked > has.scalar(name) - used.scalar(name) {
+                reasons.push(format!("Insufficient {name}").into());
             }
         }
         reasons
@@ -83,8 +87,10 @@ impl Score for BalancedAllocation {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
-    use crate::framework::testing::{info, node, pod};
+    use crate::framework::testing::{info, node, node_with, pod, pod_with};
 
     #[test]
     fn a_pod_fits_until_the_node_is_full() {
@@ -98,6 +104,25 @@ mod tests {
         assert!(NodeResourcesFit.filter(&pod("d", "0"), &node).is_empty(), "who asks for nothing fits");
         node.pods_max = 2;
         assert_eq!(NodeResourcesFit.filter(&pod("d", "0"), &node), ["Too many pods"]);
+    }
+
+    #[test]
+    fn no_more_of_an_extended_resource_is_given_than_the_node_has() {
+        let allocatable = json!({"cpu": "8", "pods": "10", "example.org/gpu": "2", "hugepages-2Mi": "4Mi"});
+        let mut node = info(&node_with("n", json!({}), json!({"allocatable": allocatable})));
+        let asking = |name: &str, requests: Value| {
+            pod_with(name, json!({"containers": [{"name": "c", "resources": {"requests": requests}}]}))
+        };
+        let one = asking("a", json!({"example.org/gpu": "1", "hugepages-2Mi": "4Mi"}));
+        assert!(NodeResourcesFit.filter(&one, &node).is_empty());
+        node.add_pod(&one);
+        let refused = |requests| NodeResourcesFit.filter(&asking("b", requests), &node);
+        assert!(refused(json!({"example.org/gpu": "1"})).is_empty());
+        assert_eq!(refused(json!({"example.org/gpu": "2"})), ["Insufficient example.org/gpu"]);
+        assert_eq!(refused(json!({"hugepages-2Mi": "2Mi"})), ["Insufficient hugepages-2Mi"]);
+        assert_eq!(refused(json!({"example.org/none": "1"})), ["Insufficient example.org/none"]);
+        node.remove_pod(&one.uid);
+        assert!(NodeResourcesFit.filter(&one, &node).is_empty());
     }
 
     #[test]

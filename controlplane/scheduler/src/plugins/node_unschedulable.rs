@@ -3,12 +3,16 @@
 use k8s_openapi::api::core::v1::Taint;
 
 use super::taint_toleration::tolerates;
-use crate::{framework::Filter, node_info::NodeInfo, pod_info::PodInfo};
+use crate::{
+    framework::{Filter, Reason},
+    node_info::NodeInfo,
+    pod_info::PodInfo,
+};
 
 pub(super) struct NodeUnschedulable;
 
 impl Filter for NodeUnschedulable {
-    fn filter(&self, pod: &PodInfo, node: &NodeInfo) -> Vec<&'static str> {
+    fn filter(&self, pod: &PodInfo, node: &NodeInfo) -> Vec<Reason> {
         if !node.unschedulable {
             return Vec::new();
         }
@@ -18,6 +22,6 @@ impl Filter for NodeUnschedulable {
             ..Taint::default()
         };
         let tolerated = pod.tolerations.iter().any(|toleration| tolerates(toleration, &taint));
-        if tolerated { Vec::new() } else { vec!["node(s) were unschedulable"] }
+        if tolerated { Vec::new() } else { vec!["node(s) were unschedulable".into()] }
     }
 }

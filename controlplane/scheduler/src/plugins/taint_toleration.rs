@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
 use crate::{
-    framework::{Filter, Score, normalize_by_max},
+    framework::{Filter, Reason, Score, normalize_by_max},
     node_info::NodeInfo,
     pod_info::PodInfo,
 };
@@ -11,10 +11,10 @@ use crate::{
 pub(super) struct TaintToleration;
 
 impl Filter for TaintToleration {
-    fn filter(&self, pod: &PodInfo, node: &NodeInfo) -> Vec<&'static str> {
+    fn filter(&self, pod: &PodInfo, node: &NodeInfo) -> Vec<Reason> {
         let hard = node.taints.iter().filter(|taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute"));
         let untolerated = hard.into_iter().any(|taint| !pod.tolerations.iter().any(|t| tolerates(t, taint)));
-        if untolerated { vec!["node(s) had untolerated taint(s)"] } else { Vec::new() }
+        if untolerated { vec!["node(s) had untolerated taint(s)".into()] } else { Vec::new() }
     }
 }
 

@@ -1,0 +1,288 @@
+//! What the API is told about pods that fit nowhere: the condition when it changes, an Event now and then.
+//!
+//! A pod that waits is tried over and over and mostly for the same reason; each of these attempts writes nothing. Owned by the
+//! scheduler's one task; the writes run beside it, so many at once, the others wait here. At most one entry a waiting pod.
+//!
+//! Source: `pkg/scheduler/schedule_one.go` (handleSchedulingFailure, updatePod), `k8s.io/client-go/tools/events` (an Event that
+//! repeats is counted every six minutes) at v1.37.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use kube::Client;
+use tokio::task::JoinSet;
+
+use crate::{
+    bind::{self, Repeated, Told},
+    pod_info::{PodInfo, PodUid},
+};
+
+/// Reports on their way at once.
+const IN_FLIGHT: usize = 32;
+/// How often an Event that repeats is counted.
+const COUNT_PERIOD: Duration = Duration::from_secs(360);
+/// How long an Event with one message keeps away the next with another: numbers of nodes change all the time.
+const MESSAGE_PERIOD: Duration = Duration::from_secs(30);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Reports {
+    pods: HashMap<PodUid, Entry>,
+    waiting: VecDeque<PodUid>,
+    sending: JoinSet<Sent>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// As last seen.
+    pod: Arc<PodInfo>,
+    /// Why it fits nowhere, as found last.
+    message: String,
+    event: Option<Recorded>,
+    /// Attempts that no Event has counted yet.
+    uncounted: i32,
+    /// In `waiting` or `sending`.
+    busy: bool,
+}
+
+#[derive(Debug)]
+struct Recorded {
+    event: Repeated,
+    at: Instant,
+}
+
+/// A report that has ended: about which version of the pod, and what it said.
+#[derive(Debug)]
+struct Sent {
+    pod: Arc<PodInfo>,
+    message: String,
+    /// `None` if it wrote no condition.
+    told: Option<Told>,
+}
+
+/// What one report writes.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Writes {
+    condition: bool,
+    event: Option<Repeated>,
+}
+
+impl Reports {
+    /// A pod fits nowhere because of `message`.
+    pub(crate) fn unschedulable(&mut self, pod: Arc<PodInfo>, message: String, now: Instant) {
+        let uid = pod.uid.clone();
+        let entry = self.pods.entry(uid.clone()).or_insert_with(|| Entry {
+            pod: pod.clone(),
+            message: String::new(),
+            event: None,
+            uncounted: 0,
+            busy: false,
+        });
+        entry.message = message;
+        entry.uncounted = entry.uncounted.saturating_add(1);
+        self.enqueue_if_needed(&uid, now);
+    }
+
+    /// A waiting pod has changed. What was told about an older version of it may have to be told again.
+    pub(crate) fn changed(&mut self, pod: &Arc<PodInfo>, now: Instant) {
+        let Some(entry) = self.pods.get_mut(&pod.uid) else { return };
+        entry.pod = pod.clone();
+        self.enqueue_if_needed(&pod.uid, now);
+    }
+
+    /// The pod has found a node, or is gone: there is nothing to tell any more.
+    pub(crate) fn forget(&mut self, uid: &PodUid) {
+        self.pods.remove(uid);
+    }
+
+    /// Sends what waits, as far as it may.
+    pub(crate) fn send(&mut self, client: &Client, source: &str, now: Instant) {
+        while self.sending.len() < IN_FLIGHT {
+            let Some(uid) = self.waiting.pop_front() else { return };
+            let Some(entry) = self.pods.get_mut(&uid) else { continue };
+            let writes = entry.writes(now);
+            if let Some(event) = &writes.event {
+                entry.event = Some(Recorded { event: event.clone(), at: now });
+                entry.uncounted = 0;
+            }
+            let (client, source, pod) = (client.clone(), source.to_owned(), entry.pod.clone());
+            let message = entry.message.clone();
+            self.sending.spawn(async move {
+                let told = match writes.condition {
+                    true => Some(bind::tell_unschedulable(&client, &pod, &message).await),
+                    false => None,
+                };
+                if let Some(event) = &writes.event {
+                    bind::record_unschedulable(&client, &source, &pod, event).await;
+                }
+                Sent { pod, message, told }
+            });
+        }
+    }
+
+    /// Waits for the end of one report; `None` if none is on its way.
+    ///
+    /// # Errors
+    /// The report panicked.
+    pub(crate) async fn next(&mut self) -> Option<Result<(), tokio::task::JoinError>> {
+        match self.sending.join_next().await? {
+            Ok(sent) => {
+                self.ended(&sent, Instant::now());
+                Some(Ok(()))
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    fn ended(&mut self, sent: &Sent, now: Instant) {
+        let Some(entry) = self.pods.get_mut(&sent.pod.uid) else { return };
+        entry.busy = false;
+        let is_newest = entry.pod.resource_version == sent.pod.resource_version;
+        match sent.told {
+            Some(Told::Yes) if is_newest => {
+                // The watch will say so too; until then the next attempt need not.
+                let unschedulable = Some(sent.message.clone());
+                entry.pod = Arc::new(PodInfo { unschedulable, ..PodInfo::clone(&entry.pod) });
+            }
+            // The version that was quicker is on its way, and `changed` with it.
+            Some(Told::Changed) if is_newest => return,
+            // The next attempt tells it.
+            Some(Told::Failed | Told::Gone) => return,
+            _ => {}
+        }
+        self.enqueue_if_needed(&sent.pod.uid, now);
+    }
+
+    fn enqueue_if_needed(&mut self, uid: &PodUid, now: Instant) {
+        let Some(entry) = self.pods.get_mut(uid) else { return };
+        if !entry.busy && entry.writes(now) != Writes::default() {
+            entry.busy = true;
+            self.waiting.push_back(uid.clone());
+        }
+    }
+}
+
+impl Entry {
+    fn writes(&self, now: Instant) -> Writes {
+        Writes { condition: self.pod.unschedulable.as_ref() != Some(&self.message), event: self.next_event(now) }
+    }
+
+    fn next_event(&self, now: Instant) -> Option<Repeated> {
+        let Some(last) = &self.event else { return Some(Repeated::new(&self.pod, self.message.clone())) };
+        let age = now.saturating_duration_since(last.at);
+        if last.event.message != self.message {
+            return (age >= MESSAGE_PERIOD).then(|| Repeated::new(&self.pod, self.message.clone()));
+        }
+        let count = last.event.count.saturating_add(self.uncounted);
+        (age >= COUNT_PERIOD && self.uncounted > 0).then(|| Repeated { count, ..last.event.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::framework::testing::pod;
+
+    const WHY: &str = "0/1 nodes are available: 1 Insufficient cpu.";
+
+    fn version(version: &str, told: Option<&str>) -> Arc<PodInfo> {
+        let unschedulable = told.map(str::to_owned);
+        Arc::new(PodInfo { resource_version: version.to_owned(), unschedulable, ..pod("p", "64") })
+    }
+
+    /// What would be sent now; it is taken as sent.
+    fn taken(reports: &mut Reports, now: Instant) -> Option<(bool, Option<i32>)> {
+        let uid = reports.waiting.pop_front()?;
+        let entry = reports.pods.get_mut(&uid)?;
+        let writes = entry.writes(now);
+        if let Some(event) = &writes.event {
+            entry.event = Some(Recorded { event: event.clone(), at: now });
+            entry.uncounted = 0;
+        }
+        Some((writes.condition, writes.event.map(|event| event.count)))
+    }
+
+    fn sent(reports: &mut Reports, pod: &Arc<PodInfo>, message: &str, told: Option<Told>, now: Instant) {
+        reports.ended(&Sent { pod: pod.clone(), message: message.to_owned(), told }, now);
+    }
+
+    #[test]
+    fn an_attempt_that_finds_nothing_new_writes_nothing() {
+        let (mut reports, start) = (Reports::default(), Instant::now());
+        let first = version("1", None);
+        reports.unschedulable(first.clone(), WHY.to_owned(), start);
+        assert_eq!(taken(&mut reports, start), Some((true, Some(1))));
+        sent(&mut reports, &first, WHY, Some(Told::Yes), start);
+        for seconds in 1..36 {
+            reports.unschedulable(first.clone(), WHY.to_owned(), start + Duration::from_secs(10 * seconds));
+            assert_eq!(taken(&mut reports, start + Duration::from_secs(10 * seconds)), None, "{seconds}");
+        }
+        reports.unschedulable(first.clone(), WHY.to_owned(), start + COUNT_PERIOD);
+        assert_eq!(taken(&mut reports, start + COUNT_PERIOD), Some((false, Some(37))), "all attempts are counted");
+    }
+
+    #[test]
+    fn a_new_scheduler_knows_what_was_told() {
+        let (mut reports, now) = (Reports::default(), Instant::now());
+        reports.unschedulable(version("1", Some(WHY)), WHY.to_owned(), now);
+        assert_eq!(taken(&mut reports, now), Some((false, Some(1))));
+    }
+
+    #[test]
+    fn another_reason_is_told_at_once_and_its_event_in_time() {
+        let (mut reports, start) = (Reports::default(), Instant::now());
+        let pod = version("1", Some(WHY));
+        reports.unschedulable(pod.clone(), WHY.to_owned(), start);
+        assert_eq!(taken(&mut reports, start), Some((false, Some(1))));
+        sent(&mut reports, &pod, WHY, None, start);
+        for (seconds, expected) in [(1, (true, None)), (31, (true, Some(1)))] {
+            let now = start + Duration::from_secs(seconds);
+            reports.unschedulable(pod.clone(), format!("{seconds}"), now);
+            assert_eq!(taken(&mut reports, now), Some(expected), "{seconds}");
+            sent(&mut reports, &pod, &format!("{seconds}"), Some(Told::Yes), now);
+        }
+    }
+
+    #[test]
+    fn a_pod_that_changed_meanwhile_is_told_of_again_when_the_change_is_seen() {
+        let (mut reports, now) = (Reports::default(), Instant::now());
+        let (old, new) = (version("1", None), version("2", None));
+        reports.unschedulable(old.clone(), WHY.to_owned(), now);
+        assert!(taken(&mut reports, now).is_some());
+        sent(&mut reports, &old, WHY, Some(Told::Changed), now);
+        assert_eq!(taken(&mut reports, now), None, "the same version would be refused again");
+        reports.changed(&new, now);
+        assert_eq!(taken(&mut reports, now), Some((true, None)));
+        // The change may be seen before the refusal.
+        let newest = version("3", None);
+        reports.changed(&newest, now);
+        sent(&mut reports, &new, WHY, Some(Told::Changed), now);
+        assert_eq!(taken(&mut reports, now), Some((true, None)));
+        sent(&mut reports, &newest, WHY, Some(Told::Yes), now);
+        reports.changed(&version("4", Some(WHY)), now);
+        assert_eq!(taken(&mut reports, now), None);
+    }
+
+    #[test]
+    fn a_reason_that_changes_while_it_is_told_is_told_again() {
+        let (mut reports, now) = (Reports::default(), Instant::now());
+        let pod = version("1", None);
+        reports.unschedulable(pod.clone(), "first".to_owned(), now);
+        assert!(taken(&mut reports, now).is_some());
+        reports.unschedulable(pod.clone(), "second".to_owned(), now);
+        assert_eq!(taken(&mut reports, now), None, "one report a pod at a time");
+        sent(&mut reports, &pod, "first", Some(Told::Yes), now);
+        assert_eq!(taken(&mut reports, now), Some((true, None)));
+    }
+
+    #[test]
+    fn nothing_is_told_of_a_pod_that_has_found_its_node() {
+        let (mut reports, now) = (Reports::default(), Instant::now());
+        reports.unschedulable(version("1", None), WHY.to_owned(), now);
+        reports.forget(&version("1", None).uid);
+        assert_eq!(taken(&mut reports, now), None);
+    }
+}
