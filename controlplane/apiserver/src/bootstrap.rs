@@ -6,6 +6,7 @@
 //! Source: `pkg/controlplane/controller/{systemnamespaces,kubernetesservice}`,
 //! `pkg/registry/scheduling/rest/storage_scheduling.go` at v1.37.
 
+mod defaults;
 pub(crate) mod policy;
 mod roles;
 
@@ -37,11 +38,12 @@ const CLASSES: [(&str, i64, &str); 2] = [
 ];
 const REPAIR_PERIOD: Duration = Duration::from_secs(10);
 
-/// Makes or repairs all of them. Roles and bindings only here, at the start.
+/// Makes or repairs all of them, after the defaults of what is there. Roles and bindings only here, at the start.
 ///
 /// # Errors
 /// [`ApiServerError::Bootstrap`] names the object.
 pub(crate) async fn start(server: &ApiServer) -> Result<(), ApiServerError> {
+    defaults::fill(server).await;
     ensure(server).await?;
     roles::ensure(server).await
 }

@@ -18,4 +18,5 @@ mod streams;
 mod subresources;
 mod tls;
 mod tokens;
+mod upgrades;
 mod watches;

@@ -96,8 +96,10 @@ impl Strategy for CronJob {
     }
 
     fn warnings(&self, object: &Value) -> Vec<String> {
-        let pod = &object["spec"]["jobTemplate"]["spec"]["template"]["spec"];
-        podspec::warnings::spec("spec.jobTemplate.spec.template.spec", pod)
+        let job = &object["spec"]["jobTemplate"]["spec"];
+        let mut warnings = podspec::warnings::spec("spec.jobTemplate.spec.template.spec", &job["template"]["spec"]);
+        warnings.extend(jobspec::not_honoured("spec.jobTemplate.spec", job));
+        warnings
     }
 
     fn columns(&self) -> &'static [Column] {

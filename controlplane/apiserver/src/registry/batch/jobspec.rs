@@ -246,3 +246,11 @@ fn template(errors: &mut FieldErrors, new: &Value, old: &Value) {
         errors.immutable("spec.template", &new["spec"]["template"]);
     }
 }
+/// Fields that the Job controller does not act on yet: a Job that relies on one fails later, or not at all.
+const NOT_HONOURED: [&str; 4] = ["podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "maxFailedIndexes"];
+
+/// A warning for each field at `path` that is stored and not honoured.
+pub(super) fn not_honoured(path: &str, spec: &Value) -> Vec<String> {
+    let present = NOT_HONOURED.iter().filter(|field| !spec[**field].is_null());
+    present.map(|field| format!("{path}.{field}: stored, but the Job controller does not act on it yet")).collect()
+}

@@ -1,0 +1,67 @@
+//! A store that another release has written.
+
+use std::sync::Arc;
+
+use coracle_store::{Backend, Compare, Op, Txn, TxnOutcome, memory::MemoryBackend};
+use serde_json::{Value, json};
+
+use super::raw::Raw;
+use crate::{testing, user::UserInfo};
+
+/// Changes the stored bytes of `key`, as no request can.
+async fn edit(backend: &Arc<dyn Backend>, key: &str, change: impl Fn(&mut Value)) {
+    let stored = backend.get(key).await.unwrap().unwrap();
+    let mut object: Value = serde_json::from_slice(&stored.value).unwrap();
+    change(&mut object);
+    let op = Op::Put { key: key.into(), value: crate::registry::encode::encode(&object) };
+    let txn = Txn { compare: vec![Compare::ModRevision(key.into(), stored.mod_revision)], ops: vec![op] };
+    assert!(matches!(backend.txn(txn).await.unwrap(), TxnOutcome::Committed(_)));
+}
+
+async fn admin_over(backend: &Arc<dyn Backend>) -> (Arc<crate::ApiServer>, Raw) {
+    let server = testing::server_over(Arc::clone(backend)).await;
+    let raw = Raw::of(&server, UserInfo::component("test"));
+    (server, raw)
+}
+
+#[tokio::test]
+async fn a_default_that_is_new_changes_all_templates_before_anybody_compares_them() {
+    let backend: Arc<dyn Backend> = Arc::new(MemoryBackend::new());
+    let (server, raw) = admin_over(&backend).await;
+    let template =
+        json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let spec = json!({"selector": {"matchLabels": {"app": "web"}}, "template": template});
+    let kinds = [("Deployment", "deployments"), ("ReplicaSet", "replicasets")];
+    for (kind, plural) in kinds {
+        let object = json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "web"}, "spec": spec});
+        let (code, made) = raw.post(&format!("/apis/apps/v1/namespaces/default/{plural}"), object).await;
+        assert_eq!(code, 201, "{made}");
+    }
+    server.stop().await;
+    let deployment = "/registry/apps/deployments/default/web";
+    for key in [deployment, "/registry/apps/replicasets/default/web"] {
+        edit(&backend, key, |object| {
+            let pod = object["spec"]["template"]["spec"].as_object_mut().unwrap();
+            assert_eq!(pod.remove("terminationGracePeriodSeconds"), Some(json!(30)));
+            assert!(pod["containers"][0].as_object_mut().unwrap().remove("terminationMessagePath").is_some());
+        })
+        .await;
+    }
+
+    let (server, raw) = admin_over(&backend).await;
+    let mut pods = Vec::new();
+    for (_, plural) in kinds {
+        let (_, read) = raw.get(&format!("/apis/apps/v1/namespaces/default/{plural}/web")).await;
+        assert_eq!(read["metadata"]["generation"], 1, "{read}");
+        pods.push(read["spec"]["template"]["spec"].clone());
+    }
+    assert_eq!(pods[0], pods[1]);
+    assert_eq!(pods[0]["terminationGracePeriodSeconds"], 30);
+    server.stop().await;
+    // Once is enough.
+    let revision = |stored: Option<coracle_store::KeyValue>| stored.unwrap().mod_revision;
+    let before = revision(backend.get(deployment).await.unwrap());
+    let (server, _) = admin_over(&backend).await;
+    assert_eq!(revision(backend.get(deployment).await.unwrap()), before);
+    server.stop().await;
+}
