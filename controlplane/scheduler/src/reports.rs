@@ -44,8 +44,14 @@ struct Entry {
     event: Option<Recorded>,
     /// Attempts that no Event has counted yet.
     uncounted: i32,
-    /// In `waiting` or `sending`.
-    busy: bool,
+    progress: Progress,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Idle,
+    Waiting,
+    Sending,
 }
 
 #[derive(Debug)]
@@ -79,7 +85,7 @@ impl Reports {
             message: String::new(),
             event: None,
             uncounted: 0,
-            busy: false,
+            progress: Progress::Idle,
         });
         entry.message = message;
         entry.uncounted = entry.uncounted.saturating_add(1);
@@ -102,7 +108,11 @@ impl Reports {
     pub(crate) fn send(&mut self, client: &Client, source: &str, now: Instant) {
         while self.sending.len() < IN_FLIGHT {
             let Some(uid) = self.waiting.pop_front() else { return };
-            let Some(entry) = self.pods.get_mut(&uid) else { continue };
+            // Forgotten meanwhile; perhaps it is back, and then it waits twice.
+            let Some(entry) = self.pods.get_mut(&uid).filter(|entry| entry.progress == Progress::Waiting) else {
+                continue;
+            };
+            entry.progress = Progress::Sending;
             let writes = entry.writes(now);
             if let Some(event) = &writes.event {
                 entry.event = Some(Recorded { event: event.clone(), at: now });
@@ -138,8 +148,9 @@ impl Reports {
     }
 
     fn ended(&mut self, sent: &Sent, now: Instant) {
-        let Some(entry) = self.pods.get_mut(&sent.pod.uid) else { return };
-        entry.busy = false;
+        let entry = self.pods.get_mut(&sent.pod.uid).filter(|entry| entry.progress == Progress::Sending);
+        let Some(entry) = entry else { return };
+        entry.progress = Progress::Idle;
         let is_newest = entry.pod.resource_version == sent.pod.resource_version;
         match sent.told {
             Some(Told::Yes) if is_newest => {
@@ -158,8 +169,8 @@ impl Reports {
 
     fn enqueue_if_needed(&mut self, uid: &PodUid, now: Instant) {
         let Some(entry) = self.pods.get_mut(uid) else { return };
-        if !entry.busy && entry.writes(now) != Writes::default() {
-            entry.busy = true;
+        if entry.progress == Progress::Idle && entry.writes(now) != Writes::default() {
+            entry.progress = Progress::Waiting;
             self.waiting.push_back(uid.clone());
         }
     }
@@ -197,6 +208,7 @@ mod tests {
     fn taken(reports: &mut Reports, now: Instant) -> Option<(bool, Option<i32>)> {
         let uid = reports.waiting.pop_front()?;
         let entry = reports.pods.get_mut(&uid)?;
+        entry.progress = Progress::Sending;
         let writes = entry.writes(now);
         if let Some(event) = &writes.event {
             entry.event = Some(Recorded { event: event.clone(), at: now });

@@ -15,7 +15,7 @@ use serde_json::json;
 use super::plan::{self, FINALIZER};
 use super::{JobController, is_managed_elsewhere, name_of, owner_key};
 use crate::cache::Key;
-use crate::controller::{CallContext, Outcome, ReconcileError, ignore_missing};
+use crate::controller::{CallContext, Outcome, ReconcileError, ignore_missing, or_event};
 use crate::owner::controller_of;
 use crate::pod::Pod;
 
@@ -86,18 +86,21 @@ impl JobController {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         // Before the call: its event may be quicker than its answer.
         self.released.insert(key, uid);
-        let taken = self.take_finalizer(&key.namespace, pod).await;
+        let taken = self.take_finalizer(&key.namespace, pod, None).await;
         if taken.is_err() {
             self.released.remove(key, uid);
         }
         taken
     }
 
-    async fn take_finalizer(&self, namespace: &str, pod: &Pod) -> Result<(), ReconcileError> {
+    /// With a `version` only from that version of the pod.
+    async fn take_finalizer(&self, namespace: &str, pod: &Pod, version: Option<&str>) -> Result<(), ReconcileError> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let patch = json!({"metadata": {
-            "uid": pod.metadata.uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER],
-        }});
+        let mut metadata = json!({"uid": pod.metadata.uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]});
+        if let Some(version) = version {
+            metadata["resourceVersion"] = version.into();
+        }
+        let patch = json!({"metadata": metadata});
         let taken = api.patch(name_of(pod), &PatchParams::default(), &Patch::Strategic(patch)).await;
         ignore_missing(taken).during("remove the finalizer of a pod").map(drop)
     }
@@ -124,7 +127,9 @@ impl JobController {
         if controller_of(&pod.metadata).is_some() || !plan::has_finalizer(&pod) {
             return Ok(None);
         }
-        self.take_finalizer(&key.namespace, &pod).await?;
+        // A Job may be adopting it at this moment.
+        let version = pod.metadata.resource_version.as_deref();
+        or_event(self.take_finalizer(&key.namespace, &pod, version).await)?;
         Ok(None)
     }
 }
