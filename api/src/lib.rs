@@ -14,6 +14,7 @@
 //! | [`channel`] | the channels of exec and attach in WebSockets |
 //! | [`exposition`] | figures in Prometheus' text form |
 //! | [`patch`] | JSON patch, merge patch, strategic merge patch |
+//! | [`qos`] | the quality-of-service class of a pod |
 //! | [`quota`] | what objects count against a ResourceQuota |
 
 #![forbid(unsafe_code)]
@@ -25,6 +26,7 @@ pub mod exposition;
 pub mod meta;
 pub mod name;
 pub mod patch;
+pub mod qos;
 pub mod quantity;
 pub mod quota;
 pub mod resource;

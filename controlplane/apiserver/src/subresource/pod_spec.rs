@@ -8,7 +8,7 @@
 
 use coracle_api::{
     decode::Decoded,
-    meta,
+    meta, qos,
     quantity::Quantity,
     status::{FieldErrors, Status},
 };
@@ -18,7 +18,7 @@ use super::sent::Sent;
 use crate::{
     admission,
     endpoints::{Call, apply::take_version, update::check_name},
-    registry::{cells::items, core::pod::qos, owners, store::update::Part},
+    registry::{cells::items, owners, store::update::Part},
     reply::Reply,
 };
 
@@ -135,10 +135,10 @@ fn check_resize(new: &Value, old: &Value) -> FieldErrors {
         errors.forbidden("", "windows pods cannot be resized");
         return errors;
     }
-    let (before, after) = (qos::class(&old["spec"]), qos::class(&new["spec"]));
+    let (before, after) = (qos::class_of_json(&old["spec"]), qos::class_of_json(&new["spec"]));
     if before != after {
         let message = "Pod QOS Class may not change as a result of resizing";
-        errors.invalid("metadata", &json!(after), message);
+        errors.invalid("metadata", &json!(after.as_str()), message);
     }
     for list in LISTS {
         for (index, container) in items(&new["spec"][list]).iter().enumerate() {

@@ -1,11 +1,10 @@
 //! Pod: containers that run together on one node.
 
 mod columns;
-pub(crate) mod qos;
 mod status;
 mod update;
 
-use coracle_api::status::FieldErrors;
+use coracle_api::{qos, status::FieldErrors};
 use serde_json::{Value, json};
 
 use crate::registry::cells::{self, items, string};
@@ -66,7 +65,7 @@ impl Strategy for Pod {
     }
 
     fn first_status(&self, object: &Value) -> Value {
-        let mut status = json!({"phase": "Pending", "qosClass": qos::class(&object["spec"])});
+        let mut status = json!({"phase": "Pending", "qosClass": qos::class_of_json(&object["spec"]).as_str()});
         if !items(&object["spec"]["schedulingGates"]).is_empty() {
             status["conditions"] = json!([{
                 "type": "PodScheduled",

@@ -5,7 +5,8 @@
 //!
 //! Source: `pkg/apis/core/v1/defaults.go` and `zz_generated.defaults.go` at v1.37.
 
-use serde_json::Value;
+use coracle_api::quota::sum_requests;
+use serde_json::{Value, json};
 
 use super::volume_defaults::volume;
 use crate::registry::cells::string;
@@ -19,6 +20,7 @@ pub fn pod(spec: &mut Value) {
     for list in ["initContainers", "containers"] {
         fill::each(spec, list, requests_from_limits);
     }
+    requests_of_the_pod(spec);
     fill::value(spec, "enableServiceLinks", true);
     if spec["hostNetwork"] == true {
         for list in ["initContainers", "containers"] {
@@ -108,6 +110,22 @@ fn requests_from_limits(container: &mut Value) {
     }
 }
 
+/// A pod that limits its containers together asks for what they ask for, and for the limit where none of them asks.
+fn requests_of_the_pod(spec: &mut Value) {
+    let Some(limits) = spec["resources"]["limits"].as_object().filter(|limits| !limits.is_empty()).cloned() else {
+        return;
+    };
+    let containers = json!({"initContainers": spec["initContainers"], "containers": spec["containers"]});
+    let asked = sum_requests(&containers, "requests");
+    for name in ["cpu", "memory"] {
+        let amount = asked.get(name).map(|amount| json!(amount.to_string())).or_else(|| limits.get(name).cloned());
+        if let Some(amount) = amount {
+            fill::object(&mut spec["resources"], "requests");
+            fill::value(&mut spec["resources"]["requests"], name, amount);
+        }
+    }
+}
+
 /// Whether an image reference means the tag `latest`, said or unsaid. A digest without a tag does not.
 #[must_use]
 pub fn image_tag_is_latest(image: &str) -> bool {
@@ -116,5 +134,29 @@ pub fn image_tag_is_latest(image: &str) -> bool {
     match last.split_once(':') {
         Some((_, tag)) => tag == "latest",
         None => !digest,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_with_limits_of_its_own_asks_for_something() {
+        let limits = json!({"cpu": "2", "memory": "1Gi"});
+        let asks = json!([{"name": "a", "resources": {"requests": {"cpu": "300m"}}}, {"name": "b"}]);
+        for (spec, expected) in [
+            (json!({"resources": {"limits": limits}, "containers": [{"name": "a"}]}), limits.clone()),
+            (json!({"resources": {"limits": limits}, "containers": asks}), json!({"cpu": "300m", "memory": "1Gi"})),
+            (
+                json!({"resources": {"limits": limits, "requests": {"cpu": "1"}}, "containers": asks}),
+                json!({"cpu": "1", "memory": "1Gi"}),
+            ),
+            (json!({"resources": {}, "containers": asks}), Value::Null),
+        ] {
+            let mut filled = spec.clone();
+            pod(&mut filled);
+            assert_eq!(filled["resources"]["requests"], expected, "{spec}");
+        }
     }
 }
