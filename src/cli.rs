@@ -168,6 +168,14 @@ pub(crate) struct NodeArgs {
     #[arg(long, default_value = coracle_agent::eviction::DEFAULT_HARD, value_name = "THRESHOLDS")]
     pub(crate) eviction_hard: coracle_agent::eviction::Thresholds,
 
+    /// What is kept from pods for the node's own daemons, such as cpu=100m,memory=512Mi,ephemeral-storage=1Gi,pid=1000.
+    #[arg(long, default_value = "", value_name = "NAME=QUANTITY,...")]
+    pub(crate) kube_reserved: coracle_agent::Reserved,
+
+    /// What is kept from pods for the operating system, in the same form.
+    #[arg(long, default_value = "", value_name = "NAME=QUANTITY,...")]
+    pub(crate) system_reserved: coracle_agent::Reserved,
+
     /// Seconds that pressure lasts at least.
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     pub(crate) eviction_pressure_transition_period: u64,
@@ -346,6 +354,7 @@ mod tests {
             "coracle check",
             "coracle version --log-format json -v",
             "coracle reset --delete-data",
+            "coracle up --kube-reserved cpu=100m,memory=512Mi --system-reserved pid=1000",
         ] {
             Cli::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));
         }
@@ -353,9 +362,13 @@ mod tests {
 
     #[test]
     fn unusable_values_are_refused() {
-        for line in
-            ["coracle up --bind nonsense", "coracle up --service-cidr 10.0.0.1", "coracle up --store paper", "coracle"]
-        {
+        for line in [
+            "coracle up --bind nonsense",
+            "coracle up --service-cidr 10.0.0.1",
+            "coracle up --store paper",
+            "coracle up --kube-reserved cpu=-1",
+            "coracle",
+        ] {
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
         }
     }

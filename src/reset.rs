@@ -13,12 +13,7 @@ pub(crate) fn run(args: &ResetArgs) -> Result<(), Failure> {
     // What still ends in the background (a link, a helper) would write into the directory while it is deleted.
     drop(runtime);
     if args.delete_data {
-        match std::fs::remove_dir_all(&data_dir) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(error).with_context(|| format!("delete {}", data_dir.display()))?;
-            }
-            _ => {}
-        }
+        coracle_agent::remove_tree(&data_dir).with_context(|| format!("delete {}", data_dir.display()))?;
     }
     say(format_args!("nothing of this node is left running"));
     Ok(())

@@ -1,7 +1,9 @@
 //! From flags to the plain configurations of the parts. The only place that asks the machine for its name and address.
 
 use std::{
+    io::ErrorKind,
     net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
+    path::{Component, Path, PathBuf},
     time::Duration,
 };
 
@@ -17,7 +19,7 @@ pub(crate) fn server_config(
     cluster: &ClusterArgs,
     args: &ControlPlaneArgs,
 ) -> anyhow::Result<ServerConfig> {
-    let data_dir = std::path::absolute(&data.data_dir).context("--data-dir")?;
+    let data_dir = resolved(&data.data_dir).context("--data-dir")?;
     let mut config = ServerConfig::new(data_dir, args.bind);
     config.advertise = match args.advertise_address {
         Some(address) => address,
@@ -54,9 +56,11 @@ pub(crate) fn agent_config(data: &DataDir, cluster: &ClusterArgs, args: &NodeArg
     let mut config = AgentConfig::new(node_name, node_ip);
     config.node_ip_detected = args.node_ip.is_none();
     config.eviction_hard = args.eviction_hard.clone();
+    config.kube_reserved = args.kube_reserved;
+    config.system_reserved = args.system_reserved;
     config.eviction_transition = Duration::from_secs(args.eviction_pressure_transition_period);
-    config.data_dir = std::path::absolute(&data.data_dir).context("--data-dir")?;
-    config.run_dir = std::path::absolute(&args.run_dir).context("--run-dir")?;
+    config.data_dir = resolved(&data.data_dir).context("--data-dir")?;
+    config.run_dir = resolved(&args.run_dir).context("--run-dir")?;
     config.cgroup_root.clone_from(&args.cgroup_root);
     config.cluster_dns.clone_from(&args.cluster_dns);
     config.registries.clone_from(&args.registries);
@@ -76,6 +80,26 @@ pub(crate) fn agent_config(data: &DataDir, cluster: &ClusterArgs, args: &NodeArg
     }
     config.validate()?;
     Ok(config)
+}
+
+/// The real path: absolute, and through no symbolic link. The kernel tells mounts by real paths, and a link that is bent
+/// later must not lead the node away from what it has made. What does not exist yet is made there.
+fn resolved(path: &Path) -> anyhow::Result<PathBuf> {
+    let absolute = std::path::absolute(path)?;
+    for existing in absolute.ancestors() {
+        match existing.canonicalize() {
+            Ok(real) => {
+                let rest = absolute.strip_prefix(existing)?;
+                if rest.components().any(|part| part == Component::ParentDir) {
+                    bail!("{}: `..` leads out of a directory that does not exist", path.display());
+                }
+                return Ok(if rest.as_os_str().is_empty() { real } else { real.join(rest) });
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound && existing.symlink_metadata().is_err() => {}
+            Err(error) => return Err(error).with_context(|| format!("resolve {}", existing.display())),
+        }
+    }
+    Ok(absolute)
 }
 
 fn host_name() -> anyhow::Result<String> {
@@ -105,4 +129,27 @@ fn default_route_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect(SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 9))).ok()?;
     socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_loopback() && !ip.is_unspecified())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_are_named_by_their_real_path() {
+        let dir = tempfile::tempdir().expect("directory");
+        let real = dir.path().canonicalize().expect("path").join("real");
+        std::fs::create_dir(&real).expect("directory");
+        std::os::unix::fs::symlink(&real, dir.path().join("link")).expect("link");
+        std::os::unix::fs::symlink("/nowhere", dir.path().join("lost")).expect("link");
+        for (given, expected) in
+            [("link", "real"), ("link/new/deep", "real/new/deep"), ("real", "real"), ("a/b", "a/b")]
+        {
+            let expected = real.with_file_name(expected);
+            assert_eq!(resolved(&dir.path().join(given)).expect(given), expected, "{given}");
+        }
+        for given in ["lost", "lost/x", "a/../../b"] {
+            assert!(resolved(&dir.path().join(given)).is_err(), "{given}");
+        }
+    }
 }

@@ -86,6 +86,7 @@ fn container() -> ContainerConfig {
         attempt: 0,
         image: "bench".into(),
         image_id: "bench".into(),
+        image_ref: String::new(),
         command: ["/bin/busybox", "sleep", "100000"].map(str::to_owned).to_vec(),
         args: vec![],
         env: vec![],

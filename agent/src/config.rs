@@ -11,7 +11,7 @@ use std::{
 
 use ipnet::IpNet;
 
-use crate::eviction::Thresholds;
+use crate::{eviction::Thresholds, reserved::Reserved};
 
 /// The port kubelets listen on.
 pub const DEFAULT_NODE_PORT: u16 = 10250;
@@ -77,6 +77,10 @@ pub struct AgentConfig {
     pub pod_max_pids: Option<u32>,
     /// How little of memory, disks and process IDs is pressure.
     pub eviction_hard: Thresholds,
+    /// Kept from pods for the node's own daemons.
+    pub kube_reserved: Reserved,
+    /// Kept from pods for the operating system.
+    pub system_reserved: Reserved,
     /// Pressure lasts at least this long.
     pub eviction_transition: Duration,
     /// Between two looks at whether pods have to go.
@@ -85,6 +89,8 @@ pub struct AgentConfig {
     pub listen: SocketAddr,
     /// More labels of the Node.
     pub labels: BTreeMap<String, String>,
+    /// How often an undisturbed pod is looked at: brings its volumes up to date.
+    pub sync_interval: Duration,
     /// How long an orderly stop may take.
     pub stop_timeout: Duration,
     /// Between two heartbeats of the node's Lease.
@@ -128,10 +134,13 @@ impl AgentConfig {
             max_pods: DEFAULT_MAX_PODS,
             pod_max_pids: None,
             eviction_hard: Thresholds::default(),
+            kube_reserved: Reserved::default(),
+            system_reserved: Reserved::default(),
             eviction_transition: Duration::from_secs(300),
             eviction_interval: Duration::from_secs(10),
             listen: SocketAddr::new(node_ip, DEFAULT_NODE_PORT),
             labels: BTreeMap::new(),
+            sync_interval: Duration::from_secs(60),
             stop_timeout: Duration::from_secs(10),
             lease_interval: Duration::from_secs(10),
             status_interval: Duration::from_secs(300),

@@ -5,6 +5,8 @@
 
 pub(crate) mod apparmor;
 pub(crate) mod env;
+mod env_file;
+mod environment;
 pub(crate) mod expansion;
 pub(crate) mod fields;
 pub(crate) mod resources;
@@ -16,24 +18,23 @@ use std::{
     net::IpAddr,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 
 use crate::{
     context::NodeContext,
+    events::Severity,
+    image::reference,
     objects::{FRESH, FetchError},
     pod::{PodExt, spec_hash},
     pod_files,
     runtime::{
-        Image,
+        Image, RuntimeError,
         types::{ContainerConfig, Mount, MountPropagation, PortMapping, Resources, SandboxConfig},
     },
     volume::{MountedVolumes, SubPathError},
 };
-
-const SERVICES_LIMIT: Duration = Duration::from_secs(5);
 
 /// Why there is no configuration: the waiting reason is `CreateContainerConfigError`.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +56,10 @@ pub(crate) enum ContainerConfigError {
 }
 
 /// What the sandbox of a pod is to be.
-pub(crate) fn sandbox(ctx: &NodeContext, pod: &Pod, attempt: u32) -> SandboxConfig {
+///
+/// # Errors
+/// The pod wants what no sandbox can have.
+pub(crate) fn sandbox(ctx: &NodeContext, pod: &Pod, attempt: u32) -> Result<SandboxConfig, RuntimeError> {
     let spec = pod.spec_or_default();
     let security = spec.security_context.as_ref();
     let sysctls = security
@@ -64,14 +68,12 @@ pub(crate) fn sandbox(ctx: &NodeContext, pod: &Pod, attempt: u32) -> SandboxConf
         .flatten()
         .map(|s| (s.name.clone(), s.value.clone()))
         .collect();
-    SandboxConfig {
+    let nodename = pod_files::nodename(pod, &ctx.config.cluster_domain)
+        .map_err(|error| RuntimeError::InvalidConfig { message: error.to_string() })?;
+    Ok(SandboxConfig {
         pod: pod.reference(),
         attempt,
-        hostname: if pod.host_network() {
-            ctx.config.node_name.clone()
-        } else {
-            pod_files::hostname(pod, &ctx.config.cluster_domain).0
-        },
+        hostname: if pod.host_network() { ctx.config.node_name.clone() } else { nodename },
         host_network: pod.host_network(),
         host_pid: spec.host_pid.unwrap_or(false),
         host_ipc: spec.host_ipc.unwrap_or(false),
@@ -83,7 +85,7 @@ pub(crate) fn sandbox(ctx: &NodeContext, pod: &Pod, attempt: u32) -> SandboxConf
         log_directory: ctx.log_dir(&pod.reference()),
         labels: pod.metadata.labels.clone().unwrap_or_default(),
         annotations: pod.metadata.annotations.clone().unwrap_or_default(),
-    }
+    })
 }
 
 fn port_mappings(pod: &Pod) -> Vec<PortMapping> {
@@ -119,7 +121,7 @@ pub(crate) async fn container(
     input: &ContainerInput<'_>,
 ) -> Result<ContainerConfig, ContainerConfigError> {
     let (pod, container) = (input.pod, input.container);
-    let env = environment(ctx, input).await?;
+    let env = environment::fetch(ctx, input).await?;
     let lookup: HashMap<&str, &str> = env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let expand = |texts: Option<&Vec<String>>| -> Vec<String> {
         texts.into_iter().flatten().map(|text| expansion::expand(text, |name| lookup.get(name).copied())).collect()
@@ -135,6 +137,7 @@ pub(crate) async fn container(
         attempt: input.attempt,
         image: container.image.clone().unwrap_or_default(),
         image_id: input.image.id.clone(),
+        image_ref: image_ref(input.image, container.image.as_deref().unwrap_or_default()),
         command,
         args,
         env,
@@ -143,7 +146,7 @@ pub(crate) async fn container(
         stdin: container.stdin.unwrap_or(false),
         stdin_once: container.stdin_once.unwrap_or(false),
         tty: container.tty.unwrap_or(false),
-        resources: resources::for_container(pod, container, ctx.allocatable.memory_bytes),
+        resources: resources::for_container(pod, container, ctx.machine.facts().memory_bytes),
         security,
         log_path: format!("{}/{}.log", container.name, input.attempt),
         init: pod.init_containers().iter().any(|init| init.name == container.name),
@@ -152,32 +155,15 @@ pub(crate) async fn container(
     })
 }
 
-async fn environment(
-    ctx: &NodeContext,
-    input: &ContainerInput<'_>,
-) -> Result<Vec<(String, String)>, ContainerConfigError> {
-    let (pod, container) = (input.pod, input.container);
-    let namespace = pod.namespace();
-    let (map_names, secret_names) = env::references(container);
-    let maps =
-        futures::future::try_join_all(map_names.iter().map(|name| ctx.objects.config_map(namespace, name, FRESH)));
-    let secrets =
-        futures::future::try_join_all(secret_names.iter().map(|name| ctx.objects.secret(namespace, name, FRESH)));
-    let (maps, secrets, ()) = tokio::try_join!(maps, secrets, async {
-        ctx.services.wait_synced(SERVICES_LIMIT).await;
-        Ok(())
-    })?;
-    let by_name = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect::<Vec<_>>();
-    let config_maps = by_name(map_names).into_iter().zip(maps).filter_map(|(name, map)| Some((name, map?))).collect();
-    let secrets =
-        by_name(secret_names).into_iter().zip(secrets).filter_map(|(name, secret)| Some((name, secret?))).collect();
-    let fields =
-        fields::FieldInput { pod, node_ip: ctx.config.node_ip, pod_ips: input.pod_ips, allocatable: ctx.allocatable };
-    let services = ctx.services.of_namespace(namespace);
-    Ok(env::make(
-        container,
-        &env::EnvInput { pod, fields: &fields, config_maps: &config_maps, secrets: &secrets, services: &services },
-    )?)
+/// What an image came as: its repository and the digest of its manifest there, the repository that the container names if
+/// there are several. An image from an archive came from none, and has its own ID only.
+///
+/// Source: `toCRIContainerStatus` in containerd's `internal/cri/server/container_status.go` at v2.1.
+fn image_ref(image: &Image, named_as: &str) -> String {
+    let own = reference::parse(named_as).map(|own| reference::digest_name(&own, "")).ok();
+    let named = |name: &&String| own.as_ref().is_some_and(|own| name.starts_with(own.as_str()));
+    let digests = || image.repo_digests.iter();
+    digests().find(named).or_else(|| digests().next()).unwrap_or(&image.id).clone()
 }
 
 async fn volume_mounts(
@@ -250,7 +236,8 @@ async fn own_mounts(
     let message_file = message_file(&dir, &container.name, input.attempt);
     let readonly = container.security_context.as_ref().and_then(|s| s.read_only_root_filesystem).unwrap_or(false);
     let hostname_file = dir.join("hostname");
-    let hostname = if pod.host_network() { ctx.config.node_name.clone() } else { pod_files::hostname(&pod, &domain).0 };
+    let own_name = pod_files::nodename(&pod, &domain).ok().filter(|_| !pod.host_network());
+    let hostname = own_name.unwrap_or_else(|| ctx.config.node_name.clone());
     let files = tokio::task::spawn_blocking(move || {
         let node_file = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let hosts = pod_files::hosts(
@@ -260,20 +247,26 @@ async fn own_mounts(
             &if pod.host_network() { node_file("/etc/hosts") } else { String::new() },
         );
         write_if_changed(&dir.join("etc-hosts"), &hosts, 0o644)?;
-        let resolver = pod_files::resolv_conf(&pod, &dns, &domain, &node_file("/etc/resolv.conf"));
+        let of_node = node_file("/etc/resolv.conf");
+        let resolver = pod_files::resolv_conf(&pod, &dns, &domain, &of_node);
         write_if_changed(&dir.join("resolv.conf"), &resolver, 0o644)?;
         write_if_changed(&hostname_file, &format!("{hostname}\n"), 0o644)?;
         write_if_changed(&message_file, "", 0o666)?;
-        Ok::<_, ContainerConfigError>([
+        let files = [
             ("/etc/hosts".to_owned(), dir.join("etc-hosts"), readonly),
             ("/etc/resolv.conf".to_owned(), dir.join("resolv.conf"), readonly),
             ("/etc/hostname".to_owned(), hostname_file, readonly),
             (message_path, message_file, false),
-        ])
+        ];
+        Ok::<_, ContainerConfigError>((files, pod_files::dns_limits(&pod, &dns, &domain, &of_node)))
     })
     .await
     .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
-    let wanted = files?.into_iter().filter(|(path, _, _)| !taken.iter().any(|mount| mount.container_path == *path));
+    let (files, cut) = files?;
+    for message in cut {
+        ctx.events.pod(input.pod, None, Severity::Warning, "DNSConfigForming", message);
+    }
+    let wanted = files.into_iter().filter(|(path, _, _)| !taken.iter().any(|mount| mount.container_path == *path));
     Ok(wanted
         .map(|(container_path, host_path, readonly)| Mount {
             container_path,
@@ -345,6 +338,24 @@ fn parse_docker_config(json: &[u8]) -> Vec<crate::runtime::RegistryAuth> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_image_is_told_by_the_repository_it_came_from() {
+        let digest = format!("sha256:{}", "a".repeat(64));
+        let name = |repository: &str| format!("{repository}@{digest}");
+        let image = |repositories: &[&str]| Image {
+            id: "sha256:config".to_owned(),
+            repo_tags: Vec::new(),
+            repo_digests: repositories.iter().map(|repository| name(repository)).collect(),
+            size_bytes: 0,
+            config: crate::runtime::ImageConfig::default(),
+        };
+        let both = image(&["docker.io/library/nginx", "r.example/team/web"]);
+        assert_eq!(image_ref(&both, "nginx:1"), name("docker.io/library/nginx"));
+        assert_eq!(image_ref(&both, "r.example/team/web"), name("r.example/team/web"));
+        assert_eq!(image_ref(&both, "other:1"), name("docker.io/library/nginx"));
+        assert_eq!(image_ref(&image(&[]), "nginx:1"), "sha256:config");
+    }
 
     #[test]
     fn docker_config_gives_credentials() {

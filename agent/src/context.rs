@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::Pod;
 
 use crate::{
     config::AgentConfig,
-    container_config::fields::Allocatable,
     events::EventRecorder,
+    node::facts::Machine,
     objects::Objects,
     pod::{PodExt, is_final},
     runtime::{ImageService, RuntimeService, types::PodRef},
@@ -27,9 +27,11 @@ pub(crate) struct NodeContext {
     pub(crate) objects: Arc<Objects>,
     pub(crate) services: Arc<ServiceIndex>,
     pub(crate) volumes: VolumeManager,
-    pub(crate) allocatable: Allocatable,
+    pub(crate) machine: Arc<Machine>,
     /// The desired pods; the sync loop writes them.
     pub(crate) pods: PodsView,
+    /// Told when they have changed.
+    pub(crate) pods_changed: tokio::sync::Notify,
 }
 
 impl NodeContext {

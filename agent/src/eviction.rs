@@ -5,8 +5,9 @@
 //!
 //! Source: `pkg/kubelet/eviction/api/types.go`, `pkg/kubelet/apis/config/v1beta1/defaults_linux.go` at v1.37.
 
+pub(crate) mod local_storage;
 pub(crate) mod manager;
-mod ranking;
+pub(crate) mod ranking;
 pub(crate) mod signals;
 mod usage;
 
@@ -160,6 +161,12 @@ pub(crate) struct Shortage {
 }
 
 impl Thresholds {
+    /// How much of `capacity` is to stay free.
+    pub(crate) fn kept_free(&self, signal: Signal, capacity: u64) -> u64 {
+        let own = self.0.iter().filter(|threshold| threshold.signal == signal);
+        own.map(|threshold| threshold.limit.of(capacity)).max().unwrap_or(0)
+    }
+
     /// Of which things too little is left. What could not be observed is no pressure.
     pub(crate) fn met(&self, observed: &[Supply]) -> Vec<Shortage> {
         let shortage = |supply: &Supply| {

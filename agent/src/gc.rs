@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     context::NodeContext,
     pod::PodExt,
+    removal,
     runtime::{
         Image,
         types::{ContainerState, ContainerStatus},
@@ -139,9 +140,7 @@ fn disk(dir: &Path) -> Option<(u64, u64)> {
 pub(crate) async fn remove_dirs<const N: usize>(dirs: [PathBuf; N]) {
     let work = move || {
         for dir in dirs {
-            if let Err(error) = std::fs::remove_dir_all(&dir)
-                && error.kind() != std::io::ErrorKind::NotFound
-            {
+            if let Err(error) = removal::remove_tree(&dir) {
                 tracing::warn!(dir = %dir.display(), %error, "remove a pod's directory");
             }
         }

@@ -6,7 +6,7 @@
 //! | `run` | puts the parts together and keeps them running |
 //! | `join` | certificates: how the node gets its identity and keeps it |
 //! | `node_lock` | one agent a run directory |
-//! | `node` | registration, status and Lease of the Node object |
+//! | `node`, `reserved` | registration, status and Lease of the Node object; what is kept from pods |
 //! | `pod_source`, `pod_manager` | the pods wanted here, watched and kept on disk |
 //! | `sync_loop` | one `select!` over everything that happens |
 //! | `pod_workers` | one task a pod: sync, terminate, remove |
@@ -17,8 +17,9 @@
 //! | `stages` | where the time of a pod's start goes |
 //! | `status_manager`, `events` | the only writers of pod statuses and events |
 //! | `server`, `logs` | the HTTPS API on port 10250, container logs |
+//! | `qos_cgroups` | the share of each QoS class, and of all pods |
 //! | [`eviction`], `psi` | what the machine is short of, and which pods go for it |
-//! | `gc` | images and files that nobody needs |
+//! | `gc`, `removal`, `mounts` | images and files that nobody needs, and how they go |
 //! | [`runtime`] | runs sandboxes and containers through one shim a pod |
 //! | [`image`] | pulls, imports and keeps images |
 //! | [`network`] | attaches pods to the network, routes between nodes |
@@ -38,6 +39,7 @@ pub mod image;
 mod join;
 mod lifecycle;
 mod logs;
+mod mounts;
 pub mod network;
 mod node;
 mod node_lock;
@@ -52,7 +54,10 @@ mod pod_workers;
 mod prober;
 pub mod proxy;
 mod psi;
+mod qos_cgroups;
 mod quantity;
+mod removal;
+mod reserved;
 mod reset;
 mod run;
 pub mod runtime;
@@ -66,6 +71,8 @@ mod volume;
 pub use config::{AgentConfig, ApiAccess, ConfigError};
 pub use join::{JoinError, TokenError};
 pub use node_lock::LockError;
+pub use removal::remove_tree;
+pub use reserved::{Reserved, ReservedError};
 pub use reset::{ResetError, reset};
 
 use std::path::PathBuf;

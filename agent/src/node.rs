@@ -32,10 +32,12 @@ use crate::{
 };
 
 use clock::ClockView;
-use facts::Facts;
+use facts::Machine;
 use health::{Examiner, Health};
 
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
+/// For a look at the machine.
+const READ_LIMIT: Duration = Duration::from_secs(2);
 /// How often a network that is not ready is asked again.
 const NOT_READY_PAUSE: Duration = Duration::from_millis(100);
 /// How often everything else is looked at.
@@ -51,7 +53,7 @@ pub(crate) type NodeView = Arc<Mutex<Option<Arc<Node>>>>;
 pub(crate) struct NodeManager {
     pub(crate) config: AgentConfig,
     pub(crate) client: kube::Client,
-    pub(crate) facts: Facts,
+    pub(crate) machine: Arc<Machine>,
     pub(crate) images: Arc<dyn ImageService>,
     pub(crate) network: Arc<dyn PodNetwork>,
     /// Told the podCIDR; absent where a test has its own network.
@@ -140,7 +142,8 @@ impl NodeManager {
     async fn register(&self) -> Result<(), kube::Error> {
         let status = status::build(
             &self.config,
-            &self.facts,
+            &self.machine.facts(),
+            self.machine.allocatable(),
             &self.image_list().await,
             &self.network.ready(),
             &Health::default(),
@@ -193,6 +196,16 @@ impl NodeManager {
         self.images.list_images().await.unwrap_or_default()
     }
 
+    /// What has been plugged in or taken away since.
+    async fn refresh_machine(&self) {
+        let machine = Arc::clone(&self.machine);
+        // A disk that hangs must not keep the node from telling that it lives: the last facts are told again.
+        let read = tokio::task::spawn_blocking(move || machine.refresh());
+        if tokio::time::timeout(READ_LIMIT, read).await.is_err() {
+            tracing::warn!("read what the machine has: its disk does not answer");
+        }
+    }
+
     /// Writes the status if it differs from what the API has, or if it is due.
     async fn report(&self, written: &mut Written, last: &Health, health: &Health) {
         let known = self.view.lock().clone();
@@ -203,7 +216,16 @@ impl NodeManager {
             self.events.node(&known, severity, reason, message);
         }
         let before = known.status.clone().unwrap_or_default();
-        let wanted = status::build(&self.config, &self.facts, &self.image_list().await, &ready, health, Some(&before));
+        self.refresh_machine().await;
+        let wanted = status::build(
+            &self.config,
+            &self.machine.facts(),
+            self.machine.allocatable(),
+            &self.image_list().await,
+            &ready,
+            health,
+            Some(&before),
+        );
         let due = written.at.is_none_or(|at| at.elapsed() >= self.config.status_interval);
         let changed = written.status.as_ref().is_none_or(|last| status::differs(last, &wanted));
         // The control plane says Unknown of nodes it has not heard of: that must be corrected at once.

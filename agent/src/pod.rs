@@ -7,8 +7,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use coracle_api::qos::{self, QosClass};
 use k8s_openapi::{
-    api::core::v1::{Container, EphemeralContainer, Pod, PodSpec, PodStatus},
+    api::core::v1::{Container, ContainerRestartRule, EphemeralContainer, Pod, PodSpec, PodStatus},
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
@@ -32,20 +33,13 @@ pub(crate) enum RestartPolicy {
     Never,
 }
 
-/// `status.qosClass`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum QosClass {
-    Guaranteed,
-    Burstable,
-    BestEffort,
-}
-
-impl QosClass {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Guaranteed => "Guaranteed",
-            Self::Burstable => "Burstable",
-            Self::BestEffort => "BestEffort",
+impl RestartPolicy {
+    /// `Always` unless it is one of the others.
+    fn named(name: &str) -> Self {
+        match name {
+            "Never" => Self::Never,
+            "OnFailure" => Self::OnFailure,
+            _ => Self::Always,
         }
     }
 }
@@ -86,6 +80,7 @@ pub(crate) trait PodExt {
     fn is_deleting(&self) -> bool;
     fn grace_period_secs(&self) -> i64;
     fn restart_policy(&self) -> RestartPolicy;
+    /// As the API server has told; the same function tells it of a pod that has no status yet.
     fn qos_class(&self) -> QosClass;
     fn init_containers(&self) -> &[Container];
     fn containers(&self) -> &[Container];
@@ -137,44 +132,12 @@ impl PodExt for Pod {
     }
 
     fn restart_policy(&self) -> RestartPolicy {
-        match self.spec_or_default().restart_policy.as_deref() {
-            Some("Never") => RestartPolicy::Never,
-            Some("OnFailure") => RestartPolicy::OnFailure,
-            _ => RestartPolicy::Always,
-        }
+        RestartPolicy::named(self.spec_or_default().restart_policy.as_deref().unwrap_or_default())
     }
 
     fn qos_class(&self) -> QosClass {
-        let mut any = false;
-        let mut guaranteed = true;
-        for container in self.all_containers() {
-            let resources = container.resources.as_ref();
-            for name in ["cpu", "memory"] {
-                let of = |map: Option<&std::collections::BTreeMap<String, _>>| {
-                    map.and_then(
-                        |map: &std::collections::BTreeMap<
-                            String,
-                            k8s_openapi::apimachinery::pkg::api::resource::Quantity,
-                        >| map.get(name).cloned(),
-                    )
-                    .filter(|quantity| crate::quantity::milli(&quantity.0) > 0)
-                };
-                let limit = of(resources.and_then(|r| r.limits.as_ref()));
-                let request = of(resources.and_then(|r| r.requests.as_ref())).or_else(|| limit.clone());
-                any |= limit.is_some() || request.is_some();
-                guaranteed &= match (&limit, &request) {
-                    (Some(limit), Some(request)) => {
-                        crate::quantity::milli(&limit.0) == crate::quantity::milli(&request.0)
-                    }
-                    _ => false,
-                };
-            }
-        }
-        match (any, guaranteed) {
-            (false, _) => QosClass::BestEffort,
-            (true, true) => QosClass::Guaranteed,
-            (true, false) => QosClass::Burstable,
-        }
+        let told = self.status_or_default().qos_class.as_deref().and_then(QosClass::from_name);
+        told.unwrap_or_else(|| qos::class_of(self.spec_or_default()))
     }
 
     fn init_containers(&self) -> &[Container] {
@@ -221,6 +184,33 @@ pub(crate) fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
+/// The policy of a container: its own, else the pod's.
+pub(crate) fn restart_policy(pod: &Pod, container: &Container) -> RestartPolicy {
+    container.restart_policy.as_deref().map_or_else(|| pod.restart_policy(), RestartPolicy::named)
+}
+
+/// Whether a container that ended so is started again: if one of its rules says so, else by the policy.
+///
+/// Source: `ShouldContainerBeRestarted` in `pkg/kubelet/container/helpers.go` at v1.37.
+pub(crate) fn restarts_after(pod: &Pod, container: &Container, exit_code: i32) -> bool {
+    let fits = |rule: &ContainerRestartRule| {
+        let on = rule.exit_codes.as_ref();
+        let listed = on.is_some_and(|on| on.values.iter().flatten().any(|value| *value == exit_code));
+        match on.map(|on| on.operator.as_str()) {
+            Some("In") => listed,
+            Some("NotIn") => !listed,
+            _ => false,
+        }
+    };
+    let rule = container.restart_policy_rules.iter().flatten().find(|rule| fits(rule));
+    rule.is_some_and(|rule| rule.action == "Restart")
+        || match restart_policy(pod, container) {
+            RestartPolicy::Always => true,
+            RestartPolicy::OnFailure => exit_code != 0,
+            RestartPolicy::Never => false,
+        }
+}
+
 /// Detects changes that need a new container: upstream hashes name and image only.
 pub(crate) fn spec_hash(container: &Container) -> String {
     // FNV-1a: stable over versions of the agent, no secrecy needed.
@@ -257,30 +247,31 @@ mod tests {
     }
 
     #[test]
-    fn qos_class_follows_requests_and_limits() {
+    fn qos_class_is_what_the_api_server_says() {
+        let mut pod = pod(serde_json::json!({"containers": [{"name": "a"}]}));
+        assert_eq!(pod.qos_class(), QosClass::BestEffort);
+        pod.status.get_or_insert_default().qos_class = Some("Burstable".to_owned());
+        assert_eq!(pod.qos_class(), QosClass::Burstable);
+    }
+
+    #[test]
+    fn rules_come_before_the_containers_policy_and_that_before_the_pods() {
+        let rules = |operator: &str| serde_json::json!([{"action": "Restart", "exitCodes": {"operator": operator, "values": [42, 43]}}]);
         let cases = [
-            (serde_json::json!([{"name": "a"}]), QosClass::BestEffort),
-            (serde_json::json!([{"name": "a", "resources": {"requests": {"cpu": "1"}}}]), QosClass::Burstable),
-            (serde_json::json!([{"name": "a", "resources": {"limits": {"cpu": "1"}}}]), QosClass::Burstable),
-            (
-                serde_json::json!([{"name": "a", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}]),
-                QosClass::Guaranteed,
-            ),
-            (
-                serde_json::json!([{"name": "a", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}}]),
-                QosClass::Burstable,
-            ),
-            (
-                serde_json::json!([{"name": "a", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}, {"name": "b"}]),
-                QosClass::Burstable,
-            ),
-            (
-                serde_json::json!([{"name": "a", "resources": {"requests": {"ephemeral-storage": "1Gi"}}}]),
-                QosClass::BestEffort,
-            ),
+            (serde_json::json!({}), 1, false),
+            (serde_json::json!({"restartPolicy": "OnFailure"}), 1, true),
+            (serde_json::json!({"restartPolicy": "OnFailure"}), 0, false),
+            (serde_json::json!({"restartPolicy": "Always"}), 0, true),
+            (serde_json::json!({"restartPolicy": "Never", "restartPolicyRules": rules("In")}), 42, true),
+            (serde_json::json!({"restartPolicy": "Never", "restartPolicyRules": rules("In")}), 1, false),
+            (serde_json::json!({"restartPolicy": "Never", "restartPolicyRules": rules("NotIn")}), 1, true),
+            (serde_json::json!({"restartPolicy": "Never", "restartPolicyRules": rules("NotIn")}), 43, false),
+            (serde_json::json!({"restartPolicy": "OnFailure", "restartPolicyRules": rules("In")}), 1, true),
         ];
-        for (containers, expected) in cases {
-            assert_eq!(pod(serde_json::json!({"containers": containers})).qos_class(), expected, "{containers}");
+        for (mut container, code, expected) in cases {
+            container["name"] = "a".into();
+            let pod = pod(serde_json::json!({"restartPolicy": "Never", "containers": [container]}));
+            assert_eq!(restarts_after(&pod, &pod.containers()[0], code), expected, "{container} {code}");
         }
     }
 

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 
 use crate::{
     container_config::resources::{self, Difference},
-    pod::{PodExt, RestartPolicy, is_sidecar, spec_hash},
+    pod::{PodExt, RestartPolicy, is_sidecar, restart_policy, restarts_after, spec_hash},
     runtime::types::{ContainerId, ContainerState, ContainerStatus, SandboxId, SandboxState, SandboxStatus},
 };
 
@@ -152,7 +152,10 @@ fn usable_sandbox<'a>(pod: &Pod, observed: &Observed<'a>) -> Result<&'a SandboxS
 
 fn plan_new_sandbox(pod: &Pod, observed: &Observed<'_>, attempt: u32, actions: &mut PodActions) {
     actions.kill_pod = attempt > 0 || observed.containers.iter().any(is_alive);
-    if pod.restart_policy() == RestartPolicy::Never && attempt != 0 && !observed.containers.is_empty() {
+    let never = |container: &Container| {
+        restart_policy(pod, container) == RestartPolicy::Never && container.restart_policy_rules.is_none()
+    };
+    if pod.containers().iter().all(never) && attempt != 0 && !observed.containers.is_empty() {
         // A pod that must not restart ends with its sandbox.
         actions.kill_pod = observed.containers.iter().any(is_alive)
             || observed.sandboxes.iter().any(|s| s.state == SandboxState::Ready);
@@ -161,7 +164,7 @@ fn plan_new_sandbox(pod: &Pod, observed: &Observed<'_>, attempt: u32, actions: &
     let to_start: Vec<String> = pod
         .containers()
         .iter()
-        .filter(|c| !(pod.restart_policy() == RestartPolicy::OnFailure && succeeded(observed.latest(&c.name))))
+        .filter(|c| !is_done(pod, c, observed.latest(&c.name)))
         .map(|c| c.name.clone())
         .collect();
     if to_start.is_empty() && !observed.containers.is_empty() {
@@ -188,7 +191,7 @@ fn plan_init_containers(pod: &Pod, observed: &Observed<'_>, sandbox: &SandboxSta
     for (index, container) in init.iter().enumerate() {
         let status = latest[index];
         let passed = if is_sidecar(container) {
-            plan_sidecar(container, status, observed, actions)
+            plan_sidecar(pod, container, status, observed, actions)
         } else if initialized {
             true
         } else {
@@ -200,10 +203,11 @@ fn plan_init_containers(pod: &Pod, observed: &Observed<'_>, sandbox: &SandboxSta
                 }
                 Some(ContainerState::Running { .. }) => false,
                 Some(ContainerState::Exited { exit_code: 0, .. }) => true,
-                Some(ContainerState::Exited { .. }) => {
-                    match pod.restart_policy() {
-                        RestartPolicy::Never => *actions = PodActions { kill_pod: true, ..PodActions::default() },
-                        _ => actions.init_to_start.push(container.name.clone()),
+                Some(ContainerState::Exited { exit_code, .. }) => {
+                    if restarts_after(pod, container, *exit_code) {
+                        actions.init_to_start.push(container.name.clone());
+                    } else {
+                        *actions = PodActions { kill_pod: true, ..PodActions::default() };
                     }
                     false
                 }
@@ -218,6 +222,7 @@ fn plan_init_containers(pod: &Pod, observed: &Observed<'_>, sandbox: &SandboxSta
 
 /// Whether what follows the sidecar may start.
 fn plan_sidecar(
+    pod: &Pod,
     container: &Container,
     status: Option<&ContainerStatus>,
     observed: &Observed<'_>,
@@ -228,14 +233,14 @@ fn plan_sidecar(
         return false;
     };
     match &status.state {
-        ContainerState::Running { .. } => match reason_to_kill(container, status, observed.verdict(&status.id)) {
+        ContainerState::Running { .. } => match reason_to_kill(pod, container, status, observed.verdict(&status.id)) {
             Some((reason, message)) => {
                 actions.to_kill.push(kill(status, reason, format!("Init container {message}, will be restarted")));
                 actions.init_to_start.push(container.name.clone());
                 false
             }
             None => {
-                plan_resize(container, status, actions);
+                plan_resize(pod, container, status, actions);
                 observed.verdict(&status.id).started || container.startup_probe.is_none()
             }
         },
@@ -247,21 +252,21 @@ fn plan_sidecar(
 }
 
 fn plan_containers(pod: &Pod, observed: &Observed<'_>, actions: &mut PodActions) {
-    let restarts_on_failure = pod.restart_policy() != RestartPolicy::Never;
     let mut kept = 0_usize;
     for container in pod.containers() {
         let status = observed.latest(&container.name);
         let Some(running) = status.filter(|s| matches!(s.state, ContainerState::Running { .. })) else {
-            if should_start(pod, status) {
+            if should_start(pod, container, status) {
                 actions.to_start.push(container.name.clone());
             }
             continue;
         };
-        let Some((reason, message)) = reason_to_kill(container, running, observed.verdict(&running.id)) else {
-            plan_resize(container, running, actions);
+        let Some((reason, message)) = reason_to_kill(pod, container, running, observed.verdict(&running.id)) else {
+            plan_resize(pod, container, running, actions);
             kept += 1;
             continue;
         };
+        let restarts_on_failure = restart_policy(pod, container) != RestartPolicy::Never;
         let restart = restarts_on_failure || matches!(reason, KillReason::SpecChanged | KillReason::Resized);
         let message =
             if restart { format!("Container {message}, will be restarted") } else { format!("Container {message}") };
@@ -276,11 +281,16 @@ fn plan_containers(pod: &Pod, observed: &Observed<'_>, actions: &mut PodActions)
     }
 }
 
-fn reason_to_kill(container: &Container, status: &ContainerStatus, verdict: Verdict) -> Option<(KillReason, String)> {
+fn reason_to_kill(
+    pod: &Pod,
+    container: &Container,
+    status: &ContainerStatus,
+    verdict: Verdict,
+) -> Option<(KillReason, String)> {
     let name = &container.name;
     if !status.spec_hash.is_empty() && status.spec_hash != spec_hash(container) {
         Some((KillReason::SpecChanged, format!("{name} definition changed")))
-    } else if must_restart(container, status) {
+    } else if must_restart(pod, container, status) {
         Some((KillReason::Resized, format!("{name} resize requires restart")))
     } else if verdict.liveness_failed {
         Some((KillReason::LivenessProbe, format!("{name} failed liveness probe")))
@@ -292,8 +302,8 @@ fn reason_to_kill(container: &Container, status: &ContainerStatus, verdict: Verd
 }
 
 /// Whether what changes cannot change while the container runs.
-fn must_restart(container: &Container, status: &ContainerStatus) -> bool {
-    let difference = Difference::between(&resources::limits_of(container), &status.resources);
+fn must_restart(pod: &Pod, container: &Container, status: &ContainerStatus) -> bool {
+    let difference = Difference::between(&resources::limits_of(pod, container), &status.resources);
     container.resize_policy.iter().flatten().any(|policy| {
         policy.restart_policy == "RestartContainer"
             && match policy.resource_name.as_str() {
@@ -304,8 +314,8 @@ fn must_restart(container: &Container, status: &ContainerStatus) -> bool {
     })
 }
 
-fn plan_resize(container: &Container, status: &ContainerStatus, actions: &mut PodActions) {
-    if Difference::between(&resources::limits_of(container), &status.resources).any() {
+fn plan_resize(pod: &Pod, container: &Container, status: &ContainerStatus, actions: &mut PodActions) {
+    if Difference::between(&resources::limits_of(pod, container), &status.resources).any() {
         actions.to_resize.push(ContainerToResize { id: status.id.clone(), name: status.name.clone() });
     }
 }
@@ -315,23 +325,23 @@ fn kill(status: &ContainerStatus, reason: KillReason, message: String) -> Contai
 }
 
 /// Whether a container that does not run should.
-pub(crate) fn should_start(pod: &Pod, latest: Option<&ContainerStatus>) -> bool {
+pub(crate) fn should_start(pod: &Pod, container: &Container, latest: Option<&ContainerStatus>) -> bool {
     if pod.is_deleting() {
         return false;
     }
     match latest.map(|s| &s.state) {
         None | Some(ContainerState::Created) => true,
         Some(ContainerState::Running { .. }) => false,
-        Some(ContainerState::Exited { exit_code, .. }) => match pod.restart_policy() {
-            RestartPolicy::Always => true,
-            RestartPolicy::OnFailure => *exit_code != 0,
-            RestartPolicy::Never => false,
-        },
+        Some(ContainerState::Exited { exit_code, .. }) => restarts_after(pod, container, *exit_code),
     }
 }
 
-fn succeeded(status: Option<&ContainerStatus>) -> bool {
-    status.is_some_and(|s| matches!(s.state, ContainerState::Exited { exit_code: 0, .. }))
+/// Whether it has ended for good.
+fn is_done(pod: &Pod, container: &Container, latest: Option<&ContainerStatus>) -> bool {
+    latest.is_some_and(|latest| match latest.state {
+        ContainerState::Exited { exit_code, .. } => !restarts_after(pod, container, exit_code),
+        _ => false,
+    })
 }
 
 fn is_alive(status: &ContainerStatus) -> bool {

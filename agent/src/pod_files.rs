@@ -8,11 +8,39 @@ use crate::pod::PodExt;
 
 const MAX_NAMESERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
+const MAX_SEARCH_CHARS: usize = 2048;
 const MAX_HOSTNAME: usize = 63;
+/// What the kernel takes for a host name.
+const MAX_NODENAME: usize = 64;
 
-/// The host name inside, and the domain below which other pods find it.
-pub(crate) fn hostname(pod: &Pod, cluster_domain: &str) -> (String, Option<String>) {
+/// A host name that the kernel does not take.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error(
+    "failed to construct FQDN from pod hostname and cluster domain, FQDN {fqdn} is too long ({MAX_NODENAME} characters is the max, {} characters requested)",
+    fqdn.len()
+)]
+pub(crate) struct FqdnTooLong {
+    fqdn: String,
+}
+
+/// What `hostname` says in the pod: the short name, or the full one if the pod wants that.
+pub(crate) fn nodename(pod: &Pod, cluster_domain: &str) -> Result<String, FqdnTooLong> {
+    match hostname(pod, cluster_domain) {
+        (own, Some(domain)) if pod.spec_or_default().set_hostname_as_fqdn == Some(true) => {
+            let fqdn = format!("{own}.{domain}");
+            if fqdn.len() > MAX_NODENAME { Err(FqdnTooLong { fqdn }) } else { Ok(fqdn) }
+        }
+        (own, _) => Ok(own),
+    }
+}
+
+/// The pod's short name, and the domain below which other pods find it. A name that overrides all stands alone.
+fn hostname(pod: &Pod, cluster_domain: &str) -> (String, Option<String>) {
     let spec = pod.spec_or_default();
+    if let Some(name) = &spec.hostname_override {
+        let name = name.get(..MAX_NODENAME).unwrap_or(name).trim_end_matches(['-', '.']);
+        return (name.to_owned(), None);
+    }
     let own = spec.hostname.as_deref().filter(|name| !name.is_empty()).unwrap_or_else(|| pod.name());
     let own = own.get(..MAX_HOSTNAME).unwrap_or(own).trim_end_matches(['-', '.']);
     let domain = spec
@@ -20,10 +48,7 @@ pub(crate) fn hostname(pod: &Pod, cluster_domain: &str) -> (String, Option<Strin
         .as_deref()
         .filter(|subdomain| !subdomain.is_empty())
         .map(|subdomain| format!("{subdomain}.{}.svc.{cluster_domain}", pod.namespace()));
-    match &domain {
-        Some(domain) if spec.set_hostname_as_fqdn == Some(true) => (format!("{own}.{domain}"), Some(domain.clone())),
-        _ => (own.to_owned(), domain),
-    }
+    (own.to_owned(), domain)
 }
 
 /// The content of `/etc/hosts`.
@@ -83,14 +108,28 @@ impl Resolver {
         resolver
     }
 
+    fn fitting_nameservers(&self) -> &[String] {
+        &self.nameservers[..self.nameservers.len().min(MAX_NAMESERVERS)]
+    }
+
+    /// As many as resolvers take, in number and in length together.
+    fn fitting_searches(&self) -> &[String] {
+        let mut chars = 0;
+        let fits = |search: &&String| {
+            chars += search.len() + usize::from(chars > 0);
+            chars <= MAX_SEARCH_CHARS
+        };
+        let count = self.searches.iter().take(MAX_SEARCHES).take_while(fits).count();
+        &self.searches[..count]
+    }
+
     fn to_text(&self) -> String {
         let mut text = String::new();
-        for server in self.nameservers.iter().take(MAX_NAMESERVERS) {
+        for server in self.fitting_nameservers() {
             text.push_str(&format!("nameserver {server}\n"));
         }
         if !self.searches.is_empty() {
-            let searches: Vec<&str> = self.searches.iter().take(MAX_SEARCHES).map(String::as_str).collect();
-            text.push_str(&format!("search {}\n", searches.join(" ")));
+            text.push_str(&format!("search {}\n", self.fitting_searches().join(" ")));
         }
         if !self.options.is_empty() {
             text.push_str(&format!("options {}\n", self.options.join(" ")));
@@ -101,6 +140,33 @@ impl Resolver {
 
 /// The content of `/etc/resolv.conf`.
 pub(crate) fn resolv_conf(pod: &Pod, cluster_dns: &[IpAddr], cluster_domain: &str, of_node: &str) -> String {
+    resolver(pod, cluster_dns, cluster_domain, of_node).to_text()
+}
+
+/// What is left out of `/etc/resolv.conf` because resolvers take no more, in upstream's words; the event is
+/// `DNSConfigForming`.
+///
+/// Source: `formDNSSearchFitsLimits` and `formDNSNameserversFitsLimits` in `pkg/kubelet/network/dns/dns.go` at v1.37.
+pub(crate) fn dns_limits(pod: &Pod, cluster_dns: &[IpAddr], cluster_domain: &str, of_node: &str) -> Vec<String> {
+    let resolver = resolver(pod, cluster_dns, cluster_domain, of_node);
+    let (servers, searches) = (resolver.fitting_nameservers(), resolver.fitting_searches());
+    let mut messages = Vec::new();
+    if servers.len() < resolver.nameservers.len() {
+        messages.push(format!(
+            "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: {}",
+            servers.join(" ")
+        ));
+    }
+    if searches.len() < resolver.searches.len() {
+        messages.push(format!(
+            "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: {}",
+            searches.join(" ")
+        ));
+    }
+    messages
+}
+
+fn resolver(pod: &Pod, cluster_dns: &[IpAddr], cluster_domain: &str, of_node: &str) -> Resolver {
     let spec = pod.spec_or_default();
     let node = Resolver::parse(of_node);
     let mut resolver = match spec.dns_policy.as_deref() {
@@ -123,7 +189,7 @@ pub(crate) fn resolv_conf(pod: &Pod, cluster_dns: &[IpAddr], cluster_domain: &st
             resolver.options.push(text);
         }
     }
-    resolver.to_text()
+    resolver
 }
 
 fn cluster_first(pod: &Pod, cluster_dns: &[IpAddr], domain: &str, node: Resolver) -> Resolver {
@@ -165,13 +231,47 @@ mod tests {
             (serde_json::json!({"containers": [], "subdomain": "s"}), ("web-0", Some("s.ns.svc.cluster.local"))),
             (
                 serde_json::json!({"containers": [], "subdomain": "s", "setHostnameAsFQDN": true}),
-                ("web-0.s.ns.svc.cluster.local", Some("s.ns.svc.cluster.local")),
+                ("web-0", Some("s.ns.svc.cluster.local")),
             ),
             (serde_json::json!({"containers": [], "hostname": long}), (&long[..63], None)),
+            (
+                serde_json::json!({"containers": [], "hostnameOverride": "db.example.com", "hostname": "h", "subdomain": "s"}),
+                ("db.example.com", None),
+            ),
         ];
         for (spec, (name, domain)) in cases {
             assert_eq!(hostname(&pod(spec), "cluster.local"), (name.to_owned(), domain.map(str::to_owned)));
         }
+    }
+
+    #[test]
+    fn the_kernel_is_told_the_full_name_if_the_pod_wants_that() {
+        let named = |name: &str, full: bool| {
+            nodename(
+                &pod(
+                    serde_json::json!({"containers": [], "hostname": name, "subdomain": "s", "setHostnameAsFQDN": full}),
+                ),
+                "cluster.local",
+            )
+        };
+        assert_eq!(named("web-0", false).as_deref(), Ok("web-0"));
+        assert_eq!(named("web-0", true).as_deref(), Ok("web-0.s.ns.svc.cluster.local"));
+        let long = "a".repeat(60);
+        let error = named(&long, true).expect_err("too long").to_string();
+        assert_eq!(
+            error,
+            format!(
+                "failed to construct FQDN from pod hostname and cluster domain, FQDN {long}.s.ns.svc.cluster.local is too \
+                 long (64 characters is the max, 83 characters requested)"
+            )
+        );
+    }
+
+    #[test]
+    fn hosts_name_the_pod_once_also_by_its_full_name() {
+        let pod = pod(serde_json::json!({"containers": [], "subdomain": "s", "setHostnameAsFQDN": true}));
+        let text = hosts(&pod, &["10.0.0.2".parse().expect("address")], "cluster.local", "");
+        assert!(text.contains("\n10.0.0.2\tweb-0.s.ns.svc.cluster.local\tweb-0\n"), "{text}");
     }
 
     #[test]
@@ -206,5 +306,23 @@ mod tests {
         for (spec, expected) in cases {
             assert_eq!(resolv_conf(&pod(spec.clone()), &dns, "cluster.local", node), expected, "{spec}");
         }
+    }
+
+    #[test]
+    fn what_resolvers_do_not_take_is_told() {
+        let servers: Vec<String> = (1..=4).map(|n| format!("192.0.2.{n}")).collect();
+        let searches: Vec<String> = (1..=33).map(|n| format!("s{n}")).collect();
+        let config = serde_json::json!({"nameservers": servers, "searches": searches});
+        let pod = pod(serde_json::json!({"containers": [], "dnsPolicy": "None", "dnsConfig": config}));
+        let messages = dns_limits(&pod, &[], "cluster.local", "");
+        assert_eq!(
+            messages[0],
+            "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: \
+             192.0.2.1 192.0.2.2 192.0.2.3"
+        );
+        assert!(messages[1].starts_with("Search Line limits were exceeded"), "{messages:?}");
+        assert!(messages[1].ends_with(" s32"), "{messages:?}");
+        let text = resolv_conf(&pod, &[], "cluster.local", "");
+        assert!(text.ends_with(" s32\n") && !text.contains("192.0.2.4"), "{text}");
     }
 }

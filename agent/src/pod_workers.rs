@@ -37,8 +37,6 @@ use crate::{
     runtime::types::{ContainerId, ContainerStatus, PodUid, SandboxState, SandboxStatus},
 };
 
-/// How often an undisturbed pod is looked at: refreshes its volumes.
-const RESYNC: Duration = Duration::from_secs(60);
 /// What ran before the agent did is probed anew once the API server has told what it knows of it, or is silent this long.
 const SILENCE: Duration = Duration::from_secs(30);
 /// Pause after a sync that failed, doubled up to [`RETRY_MAX`].
@@ -250,12 +248,13 @@ impl PodWorker {
                 return true;
             }
             self.allocate();
+            let resync = self.ctx.config.sync_interval;
             let pause = match self.sync().await {
                 Progress::Finished => return true,
                 Progress::Settled(pause) => {
                     self.failures = 0;
                     let deferred = self.resize_pending.as_ref().is_some_and(|why| why.reason == allocation::DEFERRED);
-                    pause.unwrap_or(RESYNC).min(if deferred { resize::ROOM_PAUSE } else { RESYNC })
+                    pause.unwrap_or(resync).min(if deferred { resize::ROOM_PAUSE } else { resync })
                 }
                 Progress::Failed => {
                     let pause = RETRY_MIN.saturating_mul(1 << self.failures.min(8)).min(RETRY_MAX);
@@ -302,7 +301,7 @@ impl PodWorker {
             return Progress::Finished;
         }
         match (progress, self.deadline()) {
-            (Progress::Settled(pause), Some(left)) => Progress::Settled(Some(pause.unwrap_or(RESYNC).min(left))),
+            (Progress::Settled(pause), Some(left)) => Progress::Settled(Some(pause.unwrap_or(left).min(left))),
             (progress, _) => progress,
         }
     }
@@ -329,6 +328,10 @@ impl PodWorker {
             let stuck =
                 actions == last || !matches!(progress, Progress::Settled(None)) || self.desired.borrow().must_stop();
             if stuck {
+                // Who waits out a crash must not keep the other containers from what has changed in their volumes.
+                if self.volumes_checked.is_some() && !self.desired.borrow().must_stop() {
+                    self.refresh_volumes().await;
+                }
                 return Some((progress, state));
             }
             last = actions;
@@ -382,7 +385,8 @@ impl PodWorker {
     async fn refresh_volumes(&mut self) {
         let due = match self.volumes_checked {
             None => true,
-            Some(at) => at.elapsed() >= RESYNC.saturating_sub(Duration::from_secs(1)),
+            // A little before the next look, which may come a little early.
+            Some(at) => at.elapsed() >= self.ctx.config.sync_interval * 59 / 60,
         };
         if due {
             self.volumes_checked = Some(tokio::time::Instant::now());

@@ -15,10 +15,10 @@ use coracle_cni::{
 };
 
 use crate::{
-    AgentConfig,
+    AgentConfig, mounts,
     network::routes,
     node_lock::{LockError, NodeLock},
-    run,
+    removal, run,
 };
 
 /// Why something is left.
@@ -133,10 +133,10 @@ fn remove_bridge(name: &str) -> Result<(), String> {
 
 /// Deepest first, so that nothing is busy because of what is mounted on it.
 fn unmount_below(dirs: &[&Path]) -> Result<(), String> {
-    let table = fs::read_to_string("/proc/self/mountinfo").map_err(|error| error.to_string())?;
-    let points = table.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape);
-    let mut points: Vec<PathBuf> = points.filter(|point| dirs.iter().any(|dir| point.starts_with(dir))).collect();
-    points.sort_by_key(|point| std::cmp::Reverse(point.components().count()));
+    let mut points = Vec::new();
+    for dir in dirs {
+        points.extend(mounts::below(dir).map_err(|error| format!("read the table of mounts: {error}"))?);
+    }
     let mut failures = Vec::new();
     for point in points {
         if let Err(errno) = rustix::mount::unmount(&point, rustix::mount::UnmountFlags::DETACH) {
@@ -144,11 +144,6 @@ fn unmount_below(dirs: &[&Path]) -> Result<(), String> {
         }
     }
     if failures.is_empty() { Ok(()) } else { Err(failures.join(", ")) }
-}
-
-/// mountinfo writes blanks and the like as three octal digits.
-fn unescape(text: &str) -> PathBuf {
-    PathBuf::from(text.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\"))
 }
 
 /// Removes the (empty) cgroup and its children in every hierarchy.
@@ -177,10 +172,7 @@ fn remove_cgroup(path: &Path, failures: &mut Vec<String>) {
 }
 
 fn remove_dir(path: &Path) -> Result<(), String> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(format!("{}: {error}", path.display())),
-        _ => Ok(()),
-    }
+    removal::remove_tree(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::{
         cni::{CniConfig, CniNetwork},
         routes,
     },
-    node::{self, NodeManager, NodeView, facts::Facts},
+    node::{self, NodeManager, NodeView, facts::Machine},
     node_lock::NodeLock,
     objects::Objects,
     pod_manager::checkpoint::Checkpoints,
@@ -58,6 +58,7 @@ pub(crate) async fn run(config: AgentConfig, access: ApiAccess, shutdown: Cancel
         make_dir(dir)?;
     }
     let _lock = NodeLock::acquire(&config.run_dir)?;
+    Machine::read(&config).check()?;
     let mut tasks = Tasks::new(shutdown.clone());
     let (client, client_ca) = match access {
         ApiAccess::InProcess(client) => (client, read_ca(&config)?),
@@ -195,14 +196,13 @@ fn boxed<E: std::error::Error + Send + Sync + 'static>(error: E) -> AnyError {
 pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::Client, parts: Parts) {
     let shutdown = tasks.shutdown.clone();
     let pods_dir = config.agent_dir().join("pods");
-    let facts = Facts::read(&config.agent_dir());
+    let machine = Arc::new(Machine::read(&config));
     let (events, event_writer) = EventRecorder::new(client.clone(), &config.node_name);
     let (status, status_writer) = StatusManager::new(client.clone());
     let objects = Arc::new(Objects::new(client.clone()));
     let services = ServiceIndex::new();
-    let allocatable = facts.allocatable();
     let (dir, known) = (pods_dir.clone(), Arc::clone(&objects));
-    let volumes = VolumeManager::new(dir, client.clone(), known, parts.mounter, allocatable, config.node_ip);
+    let volumes = VolumeManager::new(dir, client.clone(), known, parts.mounter, Arc::clone(&machine), config.node_ip);
     let ctx = Arc::new(NodeContext {
         config: config.clone(),
         runtime: parts.runtime,
@@ -212,14 +212,15 @@ pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::C
         objects,
         services: Arc::clone(&services),
         volumes,
-        allocatable,
+        machine: Arc::clone(&machine),
         pods: PodsView::default(),
+        pods_changed: tokio::sync::Notify::new(),
     });
     let (node_view, clock) = (NodeView::default(), node::clock::ClockView::default());
     let manager = NodeManager {
         config: config.clone(),
         client: client.clone(),
-        facts,
+        machine,
         images: parts.images,
         network: parts.network,
         cni: parts.cni,
@@ -246,6 +247,9 @@ pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::C
     tasks.spawn("watch pods", pod_source::apiserver::run(client.clone(), name, source, shutdown.clone()));
     tasks.spawn("keep the Node", manager.run(shutdown.clone()));
     tasks.spawn("sync pods", sync_loop.run());
+    tasks.spawn("weigh the QoS classes", crate::qos_cgroups::run(Arc::clone(&ctx), shutdown.clone()));
+    let limits = eviction::local_storage::run(Arc::clone(&ctx), evict.clone(), shutdown.clone());
+    tasks.spawn("hold pods to their disk limits", limits);
     tasks.spawn("evict pods", eviction::manager::run(Arc::clone(&ctx), evict, shutdown.clone()));
     tasks.spawn("rotate logs", crate::logs::rotate::run(Arc::clone(&ctx), shutdown.clone()));
     tasks.spawn("collect garbage", crate::gc::run(Arc::clone(&ctx), shutdown.clone()));

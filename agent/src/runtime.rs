@@ -160,6 +160,9 @@ pub trait RuntimeService: Send + Sync + 'static {
     async fn update_container_resources(&self, id: &ContainerId, resources: &Resources) -> Result<(), RuntimeError>;
     /// The same for the cgroup of the whole pod.
     async fn update_pod_sandbox_resources(&self, id: &SandboxId, resources: &Resources) -> Result<(), RuntimeError>;
+    /// Makes a cgroup that holds those of many pods, and gives it these limits; it stays when the last of them goes.
+    /// Idempotent.
+    async fn update_class_cgroup(&self, path: &str, resources: &Resources) -> Result<(), RuntimeError>;
     /// All of them, exited ones included, from memory, cheap.
     async fn list_containers(&self) -> Result<Vec<ContainerStatus>, RuntimeError>;
     /// The sandboxes and containers of one pod, exited ones included, from memory.

@@ -216,6 +216,7 @@ impl SyncLoop {
 
     fn show(&self) {
         *self.ctx.pods.write() = self.manager.pods().cloned().collect();
+        self.ctx.pods_changed.notify_one();
     }
 }
 

@@ -27,14 +27,17 @@ use std::{
 use k8s_openapi::api::core::v1::{KeyToPath, Pod, Volume};
 
 use crate::{
-    container_config::fields::{Allocatable, FieldError},
+    container_config::fields::FieldError,
+    node::facts::Machine,
     objects::{FetchError, Objects},
     pod::PodExt,
+    removal,
     runtime::types::PodUid,
 };
 
 #[cfg(test)]
 pub(crate) use mounter::NoMounts;
+use mounter::Tmpfs;
 pub(crate) use mounter::{Mounter, SystemMounter};
 pub(crate) use sub_path::SubPathError;
 
@@ -61,6 +64,8 @@ pub(crate) enum KindError {
     HostPath { path: String, problem: &'static str },
     #[error("this node knows no volume plugin for it")]
     Unsupported,
+    #[error("this node has no storage medium {medium:?}")]
+    Medium { medium: String },
     #[error(transparent)]
     Fetch(#[from] FetchError),
     #[error(transparent)]
@@ -69,6 +74,8 @@ pub(crate) enum KindError {
     Token { source: Box<kube::Error> },
     #[error("failed to fetch token: timed out waiting for the API server")]
     TokenTimeout,
+    #[error("failed to fetch token: the API server's answer has none")]
+    NoToken,
     #[error("{operation} {path}: {source}")]
     Io { operation: &'static str, path: PathBuf, source: std::io::Error },
 }
@@ -76,7 +83,7 @@ pub(crate) enum KindError {
 impl KindError {
     /// The API server did not answer as it should, which says nothing about the volume.
     fn is_about_the_api(&self) -> bool {
-        matches!(self, Self::Fetch(_) | Self::Token { .. } | Self::TokenTimeout)
+        matches!(self, Self::Fetch(_) | Self::Token { .. } | Self::TokenTimeout | Self::NoToken)
     }
 
     fn io(operation: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
@@ -90,6 +97,14 @@ impl KindError {
 pub(crate) struct FileProjection {
     pub(crate) data: Vec<u8>,
     pub(crate) mode: u32,
+    /// Root's when absent.
+    pub(crate) owner: Option<u32>,
+}
+
+impl FileProjection {
+    fn new(data: Vec<u8>, mode: u32) -> Self {
+        Self { data, mode, owner: None }
+    }
 }
 
 /// Relative path to file.
@@ -101,7 +116,7 @@ pub(crate) struct VolumeManager {
     client: kube::Client,
     objects: Arc<Objects>,
     mounter: Arc<dyn Mounter>,
-    allocatable: Allocatable,
+    machine: Arc<Machine>,
     node_ip: std::net::IpAddr,
     tokens: service_account_token::Tokens,
 }
@@ -112,18 +127,10 @@ impl VolumeManager {
         client: kube::Client,
         objects: Arc<Objects>,
         mounter: Arc<dyn Mounter>,
-        allocatable: Allocatable,
+        machine: Arc<Machine>,
         node_ip: std::net::IpAddr,
     ) -> Self {
-        Self {
-            pods_dir,
-            client,
-            objects,
-            mounter,
-            allocatable,
-            node_ip,
-            tokens: service_account_token::Tokens::default(),
-        }
+        Self { pods_dir, client, objects, mounter, machine, node_ip, tokens: service_account_token::Tokens::default() }
     }
 
     /// Makes all volumes of the pod, or brings them up to date with objects no older than `max_age`.
@@ -149,8 +156,9 @@ impl VolumeManager {
             return host_path::ensure(source).await;
         }
         if let Some(source) = &volume.empty_dir {
-            let dir = self.dir(&uid, "empty-dir", &volume.name);
-            return empty_dir::ensure(dir, source, fs_group, Arc::clone(&self.mounter)).await;
+            let dir = self.empty_dir(&uid, &volume.name);
+            let memory = self.machine.allocatable().memory_bytes;
+            return empty_dir::ensure(dir, pod, source, fs_group, memory, Arc::clone(&self.mounter)).await;
         }
         let (kind, memory, payload) = if let Some(source) = &volume.config_map {
             ("configmap", false, config_map::collect(self, pod, source, max_age).await)
@@ -177,12 +185,9 @@ impl VolumeManager {
         blocking(move || {
             make_dir(&dir)?;
             if memory && !mounter.is_mount_point(&dir) {
-                mounter.mount_tmpfs(&dir, None).map_err(KindError::io("mount tmpfs on", &dir))?;
+                mounter.mount_tmpfs(&dir, &Tmpfs::default()).map_err(KindError::io("mount tmpfs on", &dir))?;
             }
-            let changed = atomic_writer::write(&dir, &payload)?;
-            if let Some(group) = fs_group.filter(|_| changed) {
-                ownership::set_group(&dir, group, true)?;
-            }
+            atomic_writer::write(&dir, &payload, fs_group)?;
             Ok(dir)
         })
         .await
@@ -227,6 +232,11 @@ impl VolumeManager {
         self.pods_dir.join(&uid.0)
     }
 
+    /// Where the pod's emptyDir of that name is.
+    pub(crate) fn empty_dir(&self, uid: &PodUid, name: &str) -> PathBuf {
+        self.dir(uid, "empty-dir", name)
+    }
+
     fn dir(&self, uid: &PodUid, kind: &str, name: &str) -> PathBuf {
         self.pod_dir(uid).join("volumes").join(format!("kubernetes.io~{kind}")).join(name)
     }
@@ -234,11 +244,7 @@ impl VolumeManager {
 
 /// Removes a directory with all it holds; mount points below make it fail.
 fn remove_tree(dir: &Path) -> Result<(), KindError> {
-    match std::fs::remove_dir_all(dir) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(KindError::io("remove", dir)(error)),
-    }
+    removal::remove_tree(dir).map_err(KindError::io("remove", dir))
 }
 
 fn make_dir(dir: &Path) -> Result<(), KindError> {
@@ -273,7 +279,7 @@ fn select_items(
     match items.filter(|items| !items.is_empty()) {
         None => {
             for (key, value) in data {
-                payload.insert(key.clone(), FileProjection { data: value.clone(), mode: default_mode });
+                payload.insert(key.clone(), FileProjection::new(value.clone(), default_mode));
             }
         }
         Some(items) => {
@@ -281,7 +287,7 @@ fn select_items(
                 match data.get(&item.key) {
                     Some(value) => {
                         let mode = item.mode.map_or(default_mode, |own| mode(Some(own), default_mode));
-                        payload.insert(checked(&item.path)?, FileProjection { data: value.clone(), mode });
+                        payload.insert(checked(&item.path)?, FileProjection::new(value.clone(), mode));
                     }
                     None if optional => {}
                     None => return Err(KindError::NoKey { kind, key: item.key.clone() }),

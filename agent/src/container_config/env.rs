@@ -10,7 +10,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVarSource, Pod, Secret};
 
-use super::{expansion::expand, fields};
+use super::{env_file::EnvFileError, expansion::expand, fields};
 use crate::{pod::PodExt, service_index::ServiceEntry};
 
 /// Everything an environment can refer to.
@@ -20,8 +20,13 @@ pub(crate) struct EnvInput<'a> {
     /// By name; absent: does not exist.
     pub(crate) config_maps: &'a HashMap<String, Arc<ConfigMap>>,
     pub(crate) secrets: &'a HashMap<String, Arc<Secret>>,
+    /// Values out of files; absent: no such file or no such key.
+    pub(crate) files: &'a HashMap<FileKey, String>,
     pub(crate) services: &'a [ServiceEntry],
 }
+
+/// Volume, path and key of a value in a file.
+pub(crate) type FileKey = (String, String, String);
 
 /// Why there is no environment: the waiting reason is `CreateContainerConfigError`.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -36,8 +41,20 @@ pub(crate) enum EnvError {
     NoSecretKey { namespace: String, name: String, key: String },
     #[error("key {key} of Secret {name} is not UTF-8 text")]
     NotText { name: String, key: String },
+    #[error("environment variable key {key:?} not found in file {path:?} of volume {volume:?}")]
+    NoFileKey { volume: String, path: String, key: String },
+    #[error("cannot find the volume {volume:?} referenced by FileKeyRef")]
+    NoVolume { volume: String },
+    #[error("couldn't parse env file {path:?} of volume {volume:?}: {source}")]
+    File { volume: String, path: String, source: EnvFileError },
     #[error(transparent)]
     Field(#[from] fields::FieldError),
+}
+
+/// The values in files that a container's environment refers to.
+pub(crate) fn file_references(container: &Container) -> Vec<FileKey> {
+    let sources = container.env.iter().flatten().filter_map(|var| var.value_from.as_ref()?.file_key_ref.as_ref());
+    sources.map(|file| (file.volume_name.clone(), file.path.clone(), file.key.clone())).collect()
 }
 
 /// Names of the ConfigMaps and Secrets that a container's environment refers to.
@@ -173,6 +190,14 @@ fn value_from(container: &Container, source: &EnvVarSource, input: &EnvInput<'_>
                 name: reference.name.clone(),
                 key: reference.key.clone(),
             }),
+        };
+    }
+    if let Some(file) = &source.file_key_ref {
+        let key = (file.volume_name.clone(), file.path.clone(), file.key.clone());
+        return match input.files.get(&key) {
+            Some(value) => Ok(Some(value.clone())),
+            None if file.optional == Some(true) => Ok(None),
+            None => Err(EnvError::NoFileKey { volume: key.0, path: key.1, key: key.2 }),
         };
     }
     Ok(Some(String::new()))

@@ -4,14 +4,18 @@
 
 use std::collections::BTreeMap;
 
-use coracle_api::quantity::{Format, Quantity as Amount};
+use coracle_api::{
+    qos::QosClass,
+    quantity::{Format, Quantity as Amount},
+};
 use k8s_openapi::{
     api::core::v1::{Container, Pod, ResourceRequirements},
     apimachinery::pkg::api::resource::Quantity,
 };
 
 use crate::{
-    pod::{PodExt, QosClass, SYSTEM_CRITICAL, is_sidecar},
+    node::facts::PodsShare,
+    pod::{PodExt, SYSTEM_CRITICAL, is_sidecar},
     quantity,
     runtime::types::Resources,
 };
@@ -34,18 +38,19 @@ pub(crate) fn cgroup_parent(root: &str, pod: &Pod) -> String {
 
 /// Limits of one container.
 pub(crate) fn for_container(pod: &Pod, container: &Container, memory_capacity: i64) -> Resources {
-    let memory_request = Amounts::of(container.resources.as_ref()).memory_request;
-    Resources { oom_score_adj: Some(oom_score_adj(pod, memory_request, memory_capacity)), ..limits_of(container) }
+    let score = oom_score_adj(pod, container, memory_capacity);
+    Resources { oom_score_adj: Some(score), ..limits_of(pod, container) }
 }
 
-/// Those that may change while it runs.
-pub(crate) fn limits_of(container: &Container) -> Resources {
+/// Those that may change while it runs. A container without a limit has its pod's, so that what runs in it sees one.
+pub(crate) fn limits_of(pod: &Pod, container: &Container) -> Resources {
     let amounts = Amounts::of(container.resources.as_ref());
+    let whole = of_whole(pod);
     Resources {
         cpu_shares: Some(shares(amounts.cpu_request)),
-        cpu_quota_us: amounts.cpu_limit.map(quota),
+        cpu_quota_us: amounts.cpu_limit.or(whole.cpu_limit).map(quota),
         cpu_period_us: Some(PERIOD_US),
-        memory_limit_bytes: amounts.memory_limit,
+        memory_limit_bytes: amounts.memory_limit.or(whole.memory_limit),
         ..Resources::default()
     }
 }
@@ -84,10 +89,10 @@ pub(crate) fn wider(one: &Resources, other: &Resources) -> Resources {
 }
 
 /// What a container has: its requirements, but for what its cgroup says otherwise.
-pub(crate) fn in_effect(container: &Container, actual: Option<&Resources>) -> ResourceRequirements {
+pub(crate) fn in_effect(pod: &Pod, container: &Container, actual: Option<&Resources>) -> ResourceRequirements {
     let mut known = container.resources.clone().unwrap_or_default();
     let Some(actual) = actual else { return known };
-    let difference = Difference::between(&limits_of(container), actual);
+    let difference = Difference::between(&limits_of(pod, container), actual);
     if difference.cpu {
         let milli = actual.cpu_quota_us.map(|quota| Amount::from_milli(quota / 100));
         set(&mut known.limits, "cpu", milli.map(written));
@@ -134,6 +139,30 @@ pub(crate) fn request(container: &Container, name: &str) -> u64 {
     let requests = container.resources.as_ref().and_then(|resources| resources.requests.as_ref());
     let asked = requests.and_then(|requests| requests.get(name)).map_or(0, |amount| quantity::value(&amount.0));
     u64::try_from(asked).unwrap_or(0)
+}
+
+/// A container's limit of something.
+pub(crate) fn limit(container: &Container, name: &str) -> Option<Amount> {
+    let limits = container.resources.as_ref()?.limits.as_ref()?;
+    Amount::parse(&limits.get(name)?.0).ok()
+}
+
+/// The limit that its containers' limits give a pod, if any of them has one: what those that run at once have together,
+/// or more if an init container has.
+pub(crate) fn pod_limit(pod: &Pod, name: &str) -> Option<Amount> {
+    let sum = |one: Option<Amount>, other: Option<Amount>| match (one, other) {
+        (Some(one), Some(other)) => Some(one + other),
+        (one, other) => one.or(other),
+    };
+    let (mut sidecars, mut peak) = (None, None);
+    for container in pod.init_containers() {
+        let own = sum(sidecars, limit(container, name));
+        if is_sidecar(container) {
+            sidecars = own;
+        }
+        peak = peak.max(own);
+    }
+    pod.containers().iter().fold(sidecars, |total, container| sum(total, limit(container, name))).max(peak)
 }
 
 /// Requests and limits: thousandths of a CPU, bytes.
@@ -184,8 +213,40 @@ impl Amounts {
     }
 }
 
-/// What all containers together need: the sum of those that run at once, or more if an init container does.
+/// What is said for the pod as a whole.
+fn of_whole(pod: &Pod) -> Amounts {
+    Amounts::of(pod.spec_or_default().resources.as_ref())
+}
+
+/// What the pod needs: what is said for it as a whole, else what its containers do; and what running it costs besides.
+///
+/// Source: `PodRequests` and `PodLimits` in `k8s.io/component-helpers/resource` at v1.37.
 pub(crate) fn pod_amounts(pod: &Pod) -> Amounts {
+    let (whole, containers) = (of_whole(pod), containers_amounts(pod));
+    let said = |amount: i64| Some(amount).filter(|&amount| amount > 0);
+    let overhead = pod.spec_or_default().overhead.as_ref();
+    let over = |name: &str, parse: fn(&str) -> i64| {
+        overhead.and_then(|overhead| overhead.get(name)).map_or(0, |amount| parse(&amount.0).max(0))
+    };
+    let (cpu, memory) = (over("cpu", quantity::milli), over("memory", quantity::value));
+    // A limit without a request is the request only where no container asks for anything.
+    let request = |own: &Requests, containers: i64, limit: Option<i64>| own.or(said(containers)).or(limit).unwrap_or(0);
+    let own = pod.spec_or_default().resources.as_ref().and_then(|whole| whole.requests.as_ref());
+    let own = |name: &str, parse: fn(&str) -> i64| own?.get(name).map(|amount| parse(&amount.0)).and_then(said);
+    let cpu_request = request(&own("cpu", quantity::milli), containers.cpu_request, whole.cpu_limit);
+    let memory_request = request(&own("memory", quantity::value), containers.memory_request, whole.memory_limit);
+    Amounts {
+        cpu_request: cpu_request.saturating_add(cpu),
+        cpu_limit: whole.cpu_limit.or(containers.cpu_limit).map(|limit| limit.saturating_add(cpu)),
+        memory_request: memory_request.saturating_add(memory),
+        memory_limit: whole.memory_limit.or(containers.memory_limit).map(|limit| limit.saturating_add(memory)),
+    }
+}
+
+type Requests = Option<i64>;
+
+/// What all containers together need: the sum of those that run at once, or more if an init container does.
+fn containers_amounts(pod: &Pod) -> Amounts {
     let zero = Amounts { cpu_limit: Some(0), memory_limit: Some(0), ..Amounts::default() };
     let mut sidecars = zero;
     let mut init_peak = zero;
@@ -211,20 +272,65 @@ fn quota(milli_cpu: i64) -> i64 {
     (milli_cpu.saturating_mul(100)).max(MIN_QUOTA_US)
 }
 
-fn oom_score_adj(pod: &Pod, memory_request: i64, memory_capacity: i64) -> i32 {
+/// Who of a class asks for more memory is ended later.
+///
+/// Source: `GetContainerOOMScoreAdjust` in `pkg/kubelet/qos/policy.go` at v1.37.
+fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: i64) -> i32 {
     if pod.spec_or_default().priority.is_some_and(|priority| priority >= SYSTEM_CRITICAL) {
         return GUARANTEED_SCORE;
     }
+    let score = |memory_request: i64| {
+        let share = memory_request.saturating_mul(1000) / memory_capacity.max(1);
+        1000 - i32::try_from(share).unwrap_or(1000)
+    };
     match pod.qos_class() {
         QosClass::Guaranteed => GUARANTEED_SCORE,
         QosClass::BestEffort => 1000,
         QosClass::Burstable => {
-            let share = memory_request.saturating_mul(1000) / memory_capacity.max(1);
-            let score = 1000 - i32::try_from(share).unwrap_or(1000);
+            let asked = |container: &Container| Amounts::of(container.resources.as_ref()).memory_request;
+            let unclaimed = unclaimed_memory(pod);
+            let mut own = score(asked(container).saturating_add(unclaimed));
+            // A sidecar does not go before the least of those that it serves.
+            if is_sidecar(container) && pod.init_containers().iter().any(|init| init.name == container.name) {
+                let least = pod.containers().iter().map(asked).min().unwrap_or(0);
+                own = own.min(score(least.saturating_add(unclaimed)));
+            }
             // Above every guaranteed container, below every best-effort one.
-            score.clamp(1000 + GUARANTEED_SCORE, 999)
+            own.clamp(1000 + GUARANTEED_SCORE, 999)
         }
     }
+}
+
+/// A container's part of what the pod as a whole asks for and no container does.
+fn unclaimed_memory(pod: &Pod) -> i64 {
+    let whole = of_whole(pod).memory_request;
+    let running = || pod.containers().iter().chain(pod.init_containers().iter().filter(|init| is_sidecar(init)));
+    let count = i64::try_from(running().count()).unwrap_or(i64::MAX).max(1);
+    let claimed: i64 = running().map(|one| Amounts::of(one.resources.as_ref()).memory_request).sum();
+    (whole - claimed).max(0) / count
+}
+
+/// Where the classes' cgroups are, and what each is to have: the node's share for all pods, what burstable pods ask for
+/// together, and the least there is for those that ask for nothing. Guaranteed pods are beside the two and weigh by
+/// themselves.
+///
+/// Source: `setCPUCgroupConfig` in `pkg/kubelet/cm/qos_container_manager_linux.go` at v1.37.
+pub(crate) fn of_classes<'a>(
+    root: &str,
+    share: PodsShare,
+    pods: impl IntoIterator<Item = &'a Pod>,
+) -> [(String, Resources); 3] {
+    let burstable = pods.into_iter().filter(|pod| pod.qos_class() == QosClass::Burstable);
+    let asked = burstable.fold(0_i64, |sum, pod| sum.saturating_add(pod_amounts(pod).cpu_request));
+    let all = format!("{}/kubepods", root.trim_end_matches('/'));
+    let weight = |shares| Resources { cpu_shares: Some(shares), ..Resources::default() };
+    let (burstable, besteffort) = (format!("{all}/burstable"), format!("{all}/besteffort"));
+    let node = Resources {
+        memory_limit_bytes: Some(share.memory_bytes).filter(|&bytes| bytes > 0),
+        pids_limit: share.pids,
+        ..weight(shares(share.cpu_millis))
+    };
+    [(all, node), (burstable, weight(shares(asked))), (besteffort, weight(MIN_SHARES))]
 }
 
 #[cfg(test)]
@@ -246,7 +352,10 @@ mod tests {
         let cases = [
             (serde_json::json!({}), "/r/kubepods/besteffort/podu"),
             (serde_json::json!({"requests": {"cpu": "1"}}), "/r/kubepods/burstable/podu"),
-            (serde_json::json!({"limits": {"cpu": "1", "memory": "1Mi"}}), "/r/kubepods/podu"),
+            (
+                serde_json::json!({"limits": {"cpu": "1", "memory": "1Mi"}, "requests": {"cpu": "1", "memory": "1Mi"}}),
+                "/r/kubepods/podu",
+            ),
         ];
         for (resources, expected) in cases {
             assert_eq!(cgroup_parent("/r", &one(resources)), expected);
@@ -260,7 +369,10 @@ mod tests {
             (serde_json::json!({}), (2, None, None, 1000)),
             (serde_json::json!({"requests": {"cpu": "250m", "memory": "1Gi"}}), (256, None, None, 750)),
             (serde_json::json!({"limits": {"cpu": "500m"}}), (512, Some(50_000), None, 999)),
-            (serde_json::json!({"limits": {"cpu": "1m", "memory": "1Gi"}}), (2, Some(1000), Some(GIB), -997)),
+            (
+                serde_json::json!({"limits": {"cpu": "1m", "memory": "1Gi"}, "requests": {"cpu": "1m", "memory": "1Gi"}}),
+                (2, Some(1000), Some(GIB), -997),
+            ),
             (serde_json::json!({"requests": {"memory": "4Gi"}}), (2, None, None, 3)),
         ];
         for (resources, (shares, quota, limit, score)) in cases {
@@ -278,11 +390,11 @@ mod tests {
     fn container_tells_what_its_cgroup_has() {
         let pod = one(serde_json::json!({"requests": {"cpu": "250m"}, "limits": {"cpu": "500m", "memory": "64Mi"}}));
         let container = &pod.containers()[0];
-        let wanted = limits_of(container);
-        assert_eq!(Some(in_effect(container, Some(&wanted))), container.resources);
+        let wanted = limits_of(&pod, container);
+        assert_eq!(Some(in_effect(&pod, container, Some(&wanted))), container.resources);
         let small = Resources { cpu_shares: Some(102), memory_limit_bytes: None, ..wanted };
         let expected = serde_json::json!({"requests": {"cpu": "100m"}, "limits": {"cpu": "500m"}});
-        assert_eq!(serde_json::to_value(in_effect(container, Some(&small))).expect("JSON"), expected);
+        assert_eq!(serde_json::to_value(in_effect(&pod, container, Some(&small))).expect("JSON"), expected);
     }
 
     #[test]
@@ -312,5 +424,72 @@ mod tests {
             "containers": [{"name": "a", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}]}));
         let got = for_pod(&pod);
         assert_eq!((got.cpu_quota_us, got.memory_limit_bytes), (Some(300_000), Some(3 * GIB)));
+    }
+
+    #[test]
+    fn what_is_said_of_the_pod_bounds_it_and_its_containers() {
+        let spec = serde_json::json!({
+            "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "2Gi"}},
+            "containers": [
+                {"name": "a", "resources": {"requests": {"memory": "256Mi"}, "limits": {"cpu": "500m"}}},
+                {"name": "b"}]});
+        let pod = pod(spec);
+        assert_eq!(cgroup_parent("/", &pod), "/kubepods/burstable/podu");
+        let whole = for_pod(&pod);
+        let got = (whole.cpu_shares, whole.cpu_quota_us, whole.memory_limit_bytes);
+        assert_eq!(got, (Some(1024), Some(200_000), Some(2 * GIB)));
+        let of = |index: usize| for_container(&pod, &pod.containers()[index], 4 * GIB);
+        assert_eq!((of(0).cpu_quota_us, of(0).memory_limit_bytes), (Some(50_000), Some(2 * GIB)));
+        assert_eq!((of(1).cpu_quota_us, of(1).memory_limit_bytes), (Some(200_000), Some(2 * GIB)));
+        // 768 of the 1024 Mi are nobody's: half of them each.
+        assert_eq!((of(0).oom_score_adj, of(1).oom_score_adj), (Some(1000 - 156), Some(1000 - 93)));
+    }
+
+    #[test]
+    fn a_limit_of_the_pod_is_its_request_where_nobody_asks() {
+        let limits = serde_json::json!({"limits": {"cpu": "2", "memory": "1Gi"}});
+        let silent = pod(serde_json::json!({"resources": limits, "containers": [{"name": "a"}]}));
+        assert_eq!(pod_amounts(&silent).cpu_request, 2000);
+        let asking = serde_json::json!([{"name": "a", "resources": {"requests": {"cpu": "300m"}}}]);
+        let asking = pod(serde_json::json!({"resources": limits, "containers": asking}));
+        assert_eq!(pod_amounts(&asking).cpu_request, 300);
+    }
+
+    #[test]
+    fn overhead_is_part_of_the_pod() {
+        let resources = serde_json::json!({"limits": {"cpu": "1", "memory": "1Gi"}});
+        let pod = pod(serde_json::json!({"overhead": {"cpu": "250m", "memory": "64Mi"},
+            "containers": [{"name": "a", "resources": resources}]}));
+        let got = for_pod(&pod);
+        let expected = (Some(1280), Some(125_000), Some(GIB + (64 << 20)));
+        assert_eq!((got.cpu_shares, got.cpu_quota_us, got.memory_limit_bytes), expected);
+        assert_eq!(pod_amounts(&pod).memory_request, GIB + (64 << 20));
+    }
+
+    #[test]
+    fn sidecars_go_no_sooner_than_those_they_serve() {
+        let asks = |memory: &str| serde_json::json!({"requests": {"memory": memory}});
+        let pod = pod(serde_json::json!({
+            "initContainers": [{"name": "s", "restartPolicy": "Always", "resources": asks("1Mi")}],
+            "containers": [{"name": "a", "resources": asks("1Gi")}, {"name": "b", "resources": asks("2Gi")}]}));
+        assert_eq!(for_container(&pod, &pod.init_containers()[0], 4 * GIB).oom_score_adj, Some(750));
+    }
+
+    #[test]
+    fn classes_weigh_what_their_pods_ask_for() {
+        let share = PodsShare { cpu_millis: 4000, memory_bytes: 8 * GIB, pids: Some(1000) };
+        let asks = |cpu: &str| one(serde_json::json!({"requests": {"cpu": cpu}}));
+        let both = serde_json::json!({"cpu": "2", "memory": "1Gi"});
+        let guaranteed = one(serde_json::json!({"limits": both, "requests": both}));
+        let pods = [asks("500m"), asks("1500m"), guaranteed, one(serde_json::json!({}))];
+        let got = of_classes("/r/", share, &pods).map(|(path, resources)| (path, resources.cpu_shares));
+        let expected = [("/r/kubepods", 4096), ("/r/kubepods/burstable", 2048), ("/r/kubepods/besteffort", 2)];
+        assert_eq!(got, expected.map(|(path, shares)| (path.to_owned(), Some(shares))));
+        let [(_, all), (_, burstable), (path, besteffort)] = of_classes("/", share, &[]);
+        assert_eq!((all.memory_limit_bytes, all.pids_limit), (Some(8 * GIB), Some(1000)));
+        assert_eq!(
+            (burstable.cpu_shares, besteffort.cpu_shares, path.as_str()),
+            (Some(2), Some(2), "/kubepods/besteffort")
+        );
     }
 }

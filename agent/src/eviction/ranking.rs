@@ -94,16 +94,24 @@ pub(super) fn rank(resource: Resource, candidates: &mut [Candidate]) {
 }
 
 /// Whether the pod stays whatever happens.
-pub(super) fn is_critical(pod: &Pod) -> bool {
+pub(crate) fn is_critical(pod: &Pod) -> bool {
     let is_static = pod.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(MIRROR));
     is_static || pod.spec_or_default().priority.is_some_and(|priority| priority >= SYSTEM_CRITICAL)
+}
+
+/// How the message of a pod begins that went for the node's sake, and not for what it did itself.
+const SHORTAGE: &str = "The node was low on resource: ";
+
+/// Whether a pod with this message went for the node's sake.
+pub(crate) fn is_shortage(message: &str) -> bool {
+    message.starts_with(SHORTAGE)
 }
 
 /// `status.message` of the evicted pod.
 pub(super) fn message(shortage: &Shortage, candidate: &Candidate) -> String {
     let resource = Resource::of(shortage.supply.signal);
     let mut text = format!(
-        "The node was low on resource: {resource}. Threshold quantity: {}, available: {}. ",
+        "{SHORTAGE}{resource}. Threshold quantity: {}, available: {}. ",
         resource.amount(shortage.threshold),
         resource.amount(shortage.supply.available),
     );

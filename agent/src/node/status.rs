@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use coracle_api::quantity::Quantity as Amount;
 use k8s_openapi::{
     api::core::v1::{ContainerImage, DaemonEndpoint, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeStatus},
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time},
@@ -12,7 +13,7 @@ use super::{
     facts::{Facts, architecture},
     health::{Health, Told},
 };
-use crate::{config::AgentConfig, network::NetworkError, runtime::Image};
+use crate::{config::AgentConfig, container_config::fields::Allocatable, network::NetworkError, runtime::Image};
 
 /// As many images as upstream lists.
 const MAX_IMAGES: usize = 50;
@@ -37,6 +38,7 @@ pub(crate) fn labels(config: &AgentConfig) -> BTreeMap<String, String> {
 pub(crate) fn build(
     config: &AgentConfig,
     facts: &Facts,
+    allocatable: Allocatable,
     images: &[Image],
     network: &Result<(), NetworkError>,
     health: &Health,
@@ -44,13 +46,8 @@ pub(crate) fn build(
 ) -> NodeStatus {
     let address = |type_: &str, address: String| NodeAddress { type_: type_.to_owned(), address };
     NodeStatus {
-        capacity: Some(resources(config, facts, facts.memory_bytes, facts.ephemeral_bytes)),
-        allocatable: Some(resources(
-            config,
-            facts,
-            facts.allocatable().memory_bytes,
-            facts.allocatable().ephemeral_bytes,
-        )),
+        capacity: Some(resources(config, facts, facts.capacity())),
+        allocatable: Some(resources(config, facts, allocatable)),
         addresses: Some(vec![
             address("InternalIP", config.node_ip.to_string()),
             address("Hostname", config.node_name.clone()),
@@ -102,11 +99,11 @@ pub(crate) fn conditions_differ(a: &NodeStatus, b: &NodeStatus) -> bool {
     !b.conditions.iter().flatten().all(has)
 }
 
-fn resources(config: &AgentConfig, facts: &Facts, memory: i64, ephemeral: i64) -> BTreeMap<String, Quantity> {
+fn resources(config: &AgentConfig, facts: &Facts, amounts: Allocatable) -> BTreeMap<String, Quantity> {
     let mut map: BTreeMap<String, Quantity> = [
-        ("cpu", facts.cpus.to_string()),
-        ("memory", format!("{}Ki", memory / 1024)),
-        ("ephemeral-storage", format!("{}Ki", ephemeral / 1024)),
+        ("cpu", Amount::from_milli(amounts.cpu_millis).to_string()),
+        ("memory", format!("{}Ki", amounts.memory_bytes / 1024)),
+        ("ephemeral-storage", format!("{}Ki", amounts.ephemeral_bytes / 1024)),
         ("pods", config.max_pods.to_string()),
     ]
     .into_iter()
@@ -169,12 +166,15 @@ fn image_list(images: &[Image]) -> Vec<ContainerImage> {
 mod tests {
     use super::*;
 
+    const ALLOCATABLE: Allocatable = Allocatable { cpu_millis: 1900, memory_bytes: 3 << 30, ephemeral_bytes: 90 << 30 };
+
     fn facts() -> Facts {
         Facts {
             cpus: 2,
             memory_bytes: 4 << 30,
             ephemeral_bytes: 100 << 30,
             hugepages: vec![("hugepages-2Mi".to_owned(), 0)],
+            pids: 32_768,
             info: k8s_openapi::api::core::v1::NodeSystemInfo::default(),
         }
     }
@@ -185,24 +185,20 @@ mod tests {
 
     #[test]
     fn capacity_is_reported_in_upstreams_units() {
-        let status = build(&config(), &facts(), &[], &Ok(()), &Health::default(), None);
-        let capacity = status.capacity.expect("capacity");
-        let got: Vec<(&str, &str)> =
-            capacity.iter().map(|(name, quantity)| (name.as_str(), quantity.0.as_str())).collect();
-        let expected = [
-            ("cpu", "2"),
-            ("ephemeral-storage", "104857600Ki"),
-            ("hugepages-2Mi", "0"),
-            ("memory", "4194304Ki"),
-            ("pods", "110"),
-        ];
-        assert_eq!(got, expected);
+        let status = build(&config(), &facts(), ALLOCATABLE, &[], &Ok(()), &Health::default(), None);
+        let listed = |map: Option<BTreeMap<String, Quantity>>| -> Vec<String> {
+            map.expect("amounts").into_iter().map(|(name, quantity)| format!("{name}={}", quantity.0)).collect()
+        };
+        let expected = ["cpu=2", "ephemeral-storage=104857600Ki", "hugepages-2Mi=0", "memory=4194304Ki", "pods=110"];
+        assert_eq!(listed(status.capacity), expected);
+        let expected = ["cpu=1900m", "ephemeral-storage=94371840Ki", "hugepages-2Mi=0", "memory=3145728Ki", "pods=110"];
+        assert_eq!(listed(status.allocatable), expected);
     }
 
     #[test]
     fn missing_network_makes_the_node_not_ready() {
         let why = Err(NetworkError::NotReady { why: "no podCIDR".to_owned() });
-        let status = build(&config(), &facts(), &[], &why, &Health::default(), None);
+        let status = build(&config(), &facts(), ALLOCATABLE, &[], &why, &Health::default(), None);
         let conditions = status.conditions.expect("conditions");
         let ready = conditions.iter().find(|c| c.type_ == "Ready").expect("Ready");
         assert_eq!((ready.status.as_str(), ready.reason.as_deref()), ("False", Some("KubeletNotReady")));
@@ -210,7 +206,7 @@ mod tests {
 
     #[test]
     fn heartbeats_alone_are_no_difference() {
-        let one = build(&config(), &facts(), &[], &Ok(()), &Health::default(), None);
+        let one = build(&config(), &facts(), ALLOCATABLE, &[], &Ok(()), &Health::default(), None);
         let mut other = one.clone();
         for condition in other.conditions.iter_mut().flatten() {
             condition.last_heartbeat_time = Some(Time(Timestamp::UNIX_EPOCH));

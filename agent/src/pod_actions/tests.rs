@@ -46,6 +46,7 @@ impl World {
             attempt,
             image: String::new(),
             image_id: String::new(),
+            image_ref: String::new(),
             spec_hash: spec_hash(spec),
             created_at: SystemTime::UNIX_EPOCH,
             resources: Resources::default(),
@@ -340,5 +341,23 @@ fn resized_container_is_changed_in_place_unless_it_must_restart() {
         let plan = world.plan();
         assert_eq!((plan.to_resize.len(), plan.to_kill.len()), expected, "{actual:?}");
         assert_eq!((plan.resize_pod, plan.to_start.len()), (expected != (0, 0), expected.1), "{actual:?}");
+    }
+}
+
+#[test]
+fn a_containers_own_policy_and_rules_decide_before_the_pods() {
+    let rule = json!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]);
+    let spec = json!({"restartPolicy": "Never", "containers": [
+        {"name": "a", "restartPolicy": "Never", "restartPolicyRules": rule}, {"name": "b", "restartPolicy": "OnFailure"}]});
+    for (a, b, expected) in [(42, 0, vec!["a"]), (1, 1, vec!["b"]), (42, 7, vec!["a", "b"]), (1, 0, vec![])] {
+        let world = World::new(spec.clone()).sandbox(0, SandboxState::Ready).container(0, "a", 0, exited(a)).container(
+            0,
+            "b",
+            0,
+            exited(b),
+        );
+        let kill_pod = expected.is_empty();
+        let expected = PodActions { to_start: names(&expected), kill_pod, ..PodActions::default() };
+        assert_eq!(world.plan(), expected, "{a} {b}");
     }
 }

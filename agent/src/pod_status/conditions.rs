@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodCondition};
 use super::{Phase, StatusInput};
 use crate::{
     container_config::resources::{self, Difference},
-    eviction::manager::EVICTED,
+    eviction::{manager::EVICTED, ranking},
     pod::{PodExt, api_time, is_sidecar},
     runtime::types::{ContainerState, ContainerStatus as ContainerRecord, SandboxState},
 };
@@ -94,7 +94,8 @@ fn resizing(input: &StatusInput<'_>) -> impl Iterator<Item = (&'static str, Verd
     let runs = |container: &ContainerRecord| matches!(container.state, ContainerState::Running { .. });
     let differs = |container: &Container| {
         let running = input.observed.latest(&container.name).filter(|record| runs(record));
-        running.is_some_and(|one| Difference::between(&resources::limits_of(container), &one.resources).any())
+        running
+            .is_some_and(|one| Difference::between(&resources::limits_of(input.pod, container), &one.resources).any())
     };
     let under_way = !input.terminated && input.pod.all_containers().any(differs);
     let in_progress = (under_way || input.resize_error.is_some()).then(|| match input.resize_error {
@@ -106,7 +107,7 @@ fn resizing(input: &StatusInput<'_>) -> impl Iterator<Item = (&'static str, Verd
 
 /// Once the node has taken a pod down; whoever made the pod makes another. It stays, though others write it as well.
 fn disrupted(input: &StatusInput<'_>) -> Option<(&'static str, Verdict)> {
-    let why = input.failed.filter(|why| why.reason == EVICTED)?;
+    let why = input.failed.filter(|why| why.reason == EVICTED && ranking::is_shortage(&why.message))?;
     let verdict = Verdict { message: Some(why.message.clone()), ..Verdict::yes_because("TerminationByKubelet") };
     Some(("DisruptionTarget", verdict))
 }

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus as ApiStatus,
+    ContainerStatus as ApiStatus, Pod, VolumeMountStatus,
 };
 
 use super::StatusInput;
@@ -43,9 +43,23 @@ fn status(input: &StatusInput<'_>, container: &Container, init: bool) -> ApiStat
         None => without_record(input, container, earlier, init),
     };
     override_with_waiting(input, container, records.first().copied(), init, &mut status);
-    set_resources(container, records.first().copied(), &mut status);
+    set_resources(input.pod, container, records.first().copied(), &mut status);
     set_probes(input, container, records.first().copied(), init, &mut status);
+    status.volume_mounts = volume_mounts(container);
     status
+}
+
+/// What it mounts; whether what is mounted below a read-only volume can be written to is told of such volumes alone.
+fn volume_mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
+    let mounts = container.volume_mounts.iter().flatten().map(|mount| VolumeMountStatus {
+        name: mount.name.clone(),
+        mount_path: mount.mount_path.clone(),
+        read_only: mount.read_only.filter(|read_only| *read_only),
+        recursive_read_only: (mount.read_only == Some(true)).then(|| "Disabled".to_owned()),
+        ..VolumeMountStatus::default()
+    });
+    let mounts: Vec<_> = mounts.collect();
+    (!mounts.is_empty()).then_some(mounts)
 }
 
 fn earlier_status<'a>(input: &StatusInput<'a>, name: &str, init: bool) -> Option<&'a ApiStatus> {
@@ -82,7 +96,7 @@ fn from_records(
     ApiStatus {
         name: latest.name.clone(),
         image: latest.image.clone(),
-        image_id: latest.image_id.clone(),
+        image_id: if latest.image_ref.is_empty() { latest.image_id.clone() } else { latest.image_ref.clone() },
         container_id: Some(format!("{ID_SCHEME}{}", latest.id)),
         restart_count: i32::try_from(latest.attempt).unwrap_or(i32::MAX),
         state: Some(state),
@@ -150,7 +164,8 @@ fn override_with_waiting(
         return;
     }
     let runs = latest.is_some_and(|record| matches!(record.state, ContainerState::Running { .. }));
-    let restarts = if is_sidecar(container) { !input.pod.is_deleting() } else { should_start(input.pod, latest) };
+    let restarts =
+        if is_sidecar(container) { !input.pod.is_deleting() } else { should_start(input.pod, container, latest) };
     let done = init
         && latest.is_some_and(|record| matches!(record.state, ContainerState::Exited { exit_code: 0, .. }))
         && !is_sidecar(container);
@@ -185,9 +200,9 @@ fn set_probes(
 }
 
 /// What a running container has, and what any other would get.
-fn set_resources(container: &Container, latest: Option<&ContainerStatus>, status: &mut ApiStatus) {
+fn set_resources(pod: &Pod, container: &Container, latest: Option<&ContainerStatus>, status: &mut ApiStatus) {
     let running = latest.filter(|record| matches!(record.state, ContainerState::Running { .. }));
-    status.resources = Some(resources::in_effect(container, running.map(|record| &record.resources)));
+    status.resources = Some(resources::in_effect(pod, container, running.map(|record| &record.resources)));
     status.allocated_resources = container.resources.as_ref().and_then(|resources| resources.requests.clone());
 }
 

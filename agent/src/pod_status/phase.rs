@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 
-use crate::pod::{PodExt, RestartPolicy, is_sidecar};
+use crate::pod::{PodExt, is_sidecar, restarts_after};
 
 /// `status.phase`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(crate) fn compute(
         Some("Failed") => return Phase::Failed,
         _ => {}
     }
-    let (mut pending_init, mut failed_init) = (0, 0);
+    let (mut pending_init, mut failed_init, mut lost_init) = (0, 0, 0);
     for (container, status) in pod.init_containers().iter().zip(init) {
         let ended = exit_code(status);
         if is_sidecar(container) {
@@ -51,12 +51,15 @@ pub(crate) fn compute(
         } else {
             match ended {
                 Some(0) => {}
-                Some(_) => failed_init += 1,
+                Some(code) => {
+                    failed_init += 1;
+                    lost_init += usize::from(!restarts_after(pod, container, code));
+                }
                 None => pending_init += usize::from(containers.iter().all(|c| c.container_id.is_none())),
             }
         }
     }
-    let (mut running, mut waiting, mut stopped, mut succeeded) = (0, 0, 0, 0);
+    let (mut running, mut waiting, mut stopped, mut succeeded, mut restarts) = (0, 0, 0, 0, 0);
     for status in containers {
         let state = status.state.as_ref();
         if state.is_some_and(|s| s.running.is_some()) {
@@ -64,12 +67,13 @@ pub(crate) fn compute(
         } else if let Some(code) = exit_code(status) {
             stopped += 1;
             succeeded += usize::from(code == 0);
+            let container = pod.container(&status.name);
+            restarts += usize::from(container.is_some_and(|container| restarts_after(pod, container, code)));
         } else {
             waiting += 1;
         }
     }
-    let policy = pod.restart_policy();
-    if failed_init > 0 && (policy == RestartPolicy::Never || terminated) {
+    if lost_init > 0 || (failed_init > 0 && terminated) {
         return Phase::Failed;
     }
     if terminated {
@@ -81,11 +85,10 @@ pub(crate) fn compute(
     } else if running > 0 {
         Phase::Running
     } else if stopped > 0 {
-        match policy {
-            RestartPolicy::Always => Phase::Running,
-            _ if stopped == succeeded => Phase::Succeeded,
-            RestartPolicy::Never => Phase::Failed,
-            RestartPolicy::OnFailure => Phase::Running,
+        match stopped == succeeded {
+            _ if restarts > 0 => Phase::Running,
+            true => Phase::Succeeded,
+            false => Phase::Failed,
         }
     } else {
         Phase::Pending

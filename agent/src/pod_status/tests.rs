@@ -57,6 +57,7 @@ impl World {
             attempt,
             image: "img".to_owned(),
             image_id: "sha256:i".to_owned(),
+            image_ref: String::new(),
             spec_hash: String::new(),
             created_at: at(u64::from(attempt)),
             resources: Resources::default(),
@@ -310,4 +311,35 @@ fn resize_is_told_until_it_is_done() {
     let status = world.status();
     let kinds: Vec<&str> = status.conditions.iter().flatten().map(|condition| &*condition.type_).collect();
     assert_eq!(kinds, ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"]);
+}
+
+#[test]
+fn a_container_tells_its_image_by_manifest_and_what_it_mounts() {
+    let mounts = json!([{"name": "v", "mountPath": "/v"}, {"name": "r", "mountPath": "/r", "readOnly": true}]);
+    let mut world = World::new(json!({"containers": [{"name": "a", "volumeMounts": mounts}]}));
+    world = world.container("a", 0, ContainerState::Running { started_at: at(1), pid: 1 });
+    world.containers[0].image_ref = "r.example/a@sha256:m".to_owned();
+    let status = serde_json::to_value(&world.status().container_statuses.expect("statuses")[0]).expect("JSON");
+    assert_eq!(status["imageID"], "r.example/a@sha256:m");
+    let expected = json!([{"name": "v", "mountPath": "/v"},
+        {"name": "r", "mountPath": "/r", "readOnly": true, "recursiveReadOnly": "Disabled"}]);
+    assert_eq!(status["volumeMounts"], expected);
+}
+
+#[test]
+fn a_pod_is_not_over_while_a_container_starts_again() {
+    let ended = |exit_code| ContainerState::Exited {
+        started_at: at(1),
+        finished_at: at(2),
+        exit_code,
+        signal: None,
+        reason: String::new(),
+        message: String::new(),
+    };
+    let spec =
+        json!({"restartPolicy": "Never", "containers": [{"name": "a"}, {"name": "b", "restartPolicy": "OnFailure"}]});
+    for (a, b, expected) in [(1, 1, "Running"), (1, 0, "Failed"), (0, 0, "Succeeded")] {
+        let world = World::new(spec.clone()).container("a", 0, ended(a)).container("b", 0, ended(b));
+        assert_eq!(world.phase(), expected, "{a} {b}");
+    }
 }

@@ -123,7 +123,8 @@ impl PodWorker {
                 (None, Some(sandbox)) => Ok(Some(sandbox.clone())),
                 (None, None) => Ok(None),
                 (Some(attempt), _) => {
-                    ctx.runtime.run_pod_sandbox(&container_config::sandbox(&ctx, &pod, attempt)).await.map(Some)
+                    let config = container_config::sandbox(&ctx, &pod, attempt)?;
+                    ctx.runtime.run_pod_sandbox(&config).await.map(Some)
                 }
             }
         };

@@ -21,7 +21,7 @@ impl PodWorker {
         let known = self.ctx.status.get(&self.uid);
         let known = known.as_ref().unwrap_or_else(|| self.pod.status_or_default());
         let found = if self.told {
-            allocation::allocate(&self.pod, known, self.ctx.allocatable, || self.others())
+            allocation::allocate(&self.pod, known, self.ctx.machine.allocatable(), || self.others())
         } else {
             // What was refused is not known yet.
             let held = allocation::held(&self.pod, known).map(Arc::new);
@@ -63,7 +63,7 @@ impl PodWorker {
         }
         for resized in &actions.to_resize {
             let Some(container) = self.pod.container(&resized.name) else { continue };
-            runtime.update_container_resources(&resized.id, &resources::limits_of(container)).await?;
+            runtime.update_container_resources(&resized.id, &resources::limits_of(&self.pod, container)).await?;
         }
         match sandbox.filter(|_| widest.is_some_and(|widest| widest != wanted)) {
             Some(sandbox) => runtime.update_pod_sandbox_resources(&sandbox.id, &wanted).await,

@@ -1,6 +1,7 @@
 //! A whole agent over a fake runtime, against a real API server in memory.
 
 mod harness;
+mod resources;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod};
 use kube::{

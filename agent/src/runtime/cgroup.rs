@@ -3,6 +3,7 @@
 //! Container cgroups below it are libcontainer's and the shim's. Blocking; short.
 
 use std::{
+    collections::BTreeSet,
     fs, io,
     path::{Path, PathBuf},
     thread,
@@ -176,19 +177,20 @@ impl Hierarchies {
     /// Every process in the cgroup and below, in any hierarchy.
     pub(super) fn processes(&self, path: &str) -> Vec<i32> {
         let relative = path.trim_matches('/');
-        let mut found = std::collections::BTreeSet::new();
+        let mut found = BTreeSet::new();
         if !relative.is_empty() {
             self.points().for_each(|point| collect(&point.join(relative), &mut found));
         }
         found.into_iter().collect()
     }
 
-    /// Kills every process in it until there is none (bounded), then removes it and every parent that is empty.
+    /// Kills every process in it until there is none (bounded), then removes it and every parent that is empty and not
+    /// one of `kept`.
     #[allow(
         clippy::disallowed_methods,
         reason = "runs where it may block; the kernel gives no event to wait for on v1"
     )]
-    pub(super) fn destroy(&self, path: &str) -> Result<(), RuntimeError> {
+    pub(super) fn destroy(&self, path: &str, kept: &BTreeSet<String>) -> Result<(), RuntimeError> {
         let relative = path.trim_matches('/');
         if relative.is_empty() {
             return Ok(());
@@ -211,7 +213,8 @@ impl Hierarchies {
         }
         for point in self.points() {
             let mut parent = Path::new(relative).parent();
-            while let Some(relative) = parent.filter(|parent| !parent.as_os_str().is_empty()) {
+            let stays = |parent: &Path| parent.to_str().is_none_or(|parent| parent.is_empty() || kept.contains(parent));
+            while let Some(relative) = parent.filter(|parent| !stays(parent)) {
                 if fs::remove_dir(point.join(relative)).is_err() {
                     break;
                 }
@@ -306,7 +309,7 @@ fn make_once(point: &Path, relative: &str, v2: bool) -> io::Result<()> {
     Ok(())
 }
 
-fn collect(directory: &Path, found: &mut std::collections::BTreeSet<i32>) {
+fn collect(directory: &Path, found: &mut BTreeSet<i32>) {
     let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
     found.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()).filter(|pid| *pid > 0));
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -371,5 +374,28 @@ mod tests {
         for (shares, expected) in [(2, 1), (1024, 39), (262_144, 10_000), (0, 1), (1_000_000, 10_000)] {
             assert_eq!(weight(shares), expected, "{shares}");
         }
+    }
+
+    /// Root only: cgroups of the kernel.
+    #[test]
+    fn a_class_keeps_its_weight_when_its_last_pod_goes() {
+        let hierarchies = Hierarchies::detect().expect("cgroups");
+        let root = format!("coracle-unit-{}", std::process::id());
+        let class = format!("{root}/kubepods/besteffort");
+        let pod = format!("/{class}/podu");
+        let least = Resources { cpu_shares: Some(2), ..Resources::default() };
+        hierarchies.create(&format!("/{class}"), &least).expect("make the class");
+        let kept = BTreeSet::from([class.clone()]);
+        hierarchies.create(&pod, &Resources::default()).expect("make the pod's");
+        hierarchies.destroy(&pod, &kept).expect("remove the pod's");
+        let (point, file) = match &hierarchies.unified {
+            Some(point) if hierarchies.is_v2() => (point.as_path(), "cpu.weight"),
+            _ => (hierarchies.v1_point("cpu").expect("the cpu controller"), "cpu.shares"),
+        };
+        let weight = fs::read_to_string(point.join(&class).join(file)).expect("the class is there");
+        assert_eq!(weight.trim(), if hierarchies.is_v2() { "1" } else { "2" });
+        assert!(!point.join(pod.trim_matches('/')).exists());
+        hierarchies.destroy(&class, &BTreeSet::new()).expect("remove all");
+        assert!(!point.join(&root).exists(), "nothing is left");
     }
 }

@@ -22,7 +22,7 @@ pub(super) async fn remove(inner: &Arc<Inner>, id: &ContainerId) -> Result<(), R
         None => {
             let path = oci_spec::cgroup_path(&container.sandbox.checkpoint.lock().config, &id.0);
             let inner = Arc::clone(inner);
-            blocking(move || inner.hierarchies.destroy(&path)).await??;
+            blocking(move || inner.destroy_cgroup(&path)).await??;
         }
     }
     sandbox_remove::erase_container(inner, id, &container.directory).await?;

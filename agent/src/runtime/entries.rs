@@ -123,6 +123,7 @@ impl Container {
             attempt: config.attempt,
             image: config.image.clone(),
             image_id: config.image_id.clone(),
+            image_ref: config.image_ref.clone(),
             spec_hash: config.spec_hash.clone(),
             created_at: self.checkpoint.created_at,
             resources: self.resources.lock().clone(),

@@ -37,6 +37,7 @@ struct FakeState {
     containers: BTreeMap<ContainerId, (ContainerConfig, ContainerStatus)>,
     failures: HashMap<&'static str, VecDeque<RuntimeError>>,
     ignore_stop: bool,
+    class_cgroups: BTreeMap<String, Resources>,
     calls: Vec<String>,
 }
 
@@ -112,6 +113,12 @@ impl FakeRuntime {
     #[must_use]
     pub fn sandbox_config(&self, id: &SandboxId) -> Option<SandboxConfig> {
         self.state.lock().sandboxes.get(id).map(|(config, _)| config.clone())
+    }
+
+    /// The limits of a cgroup above those of pods.
+    #[must_use]
+    pub fn class_cgroup(&self, path: &str) -> Option<Resources> {
+        self.state.lock().class_cgroups.get(path).cloned()
     }
 
     fn next(&self) -> u64 {
@@ -240,6 +247,7 @@ impl RuntimeService for FakeRuntime {
             attempt: config.attempt,
             image: config.image.clone(),
             image_id: config.image_id.clone(),
+            image_ref: config.image_ref.clone(),
             spec_hash: config.spec_hash.clone(),
             created_at: SystemTime::now(),
             resources: config.resources.clone(),
@@ -293,6 +301,11 @@ impl RuntimeService for FakeRuntime {
         if let Some((_, status)) = self.state.lock().sandboxes.get_mut(id) {
             status.resources = resources.clone();
         }
+        Ok(())
+    }
+
+    async fn update_class_cgroup(&self, path: &str, resources: &Resources) -> Result<(), RuntimeError> {
+        self.state.lock().class_cgroups.insert(path.to_owned(), resources.clone());
         Ok(())
     }
 

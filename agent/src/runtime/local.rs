@@ -5,7 +5,7 @@
 //! up leaves nothing half done.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     sync::{Arc, Weak},
     time::Duration,
@@ -20,7 +20,7 @@ use super::{
     binaries::Binaries,
     cgroup::Hierarchies,
     checkpoint,
-    entries::{Container, Sandbox, whole},
+    entries::{self, Container, Sandbox, whole},
     oci_spec::Node,
     shim_client::{Listener, ShimClient},
     *,
@@ -60,6 +60,8 @@ pub(super) struct Inner {
     pub(super) node: Node,
     pub(super) boot_id: String,
     state: Mutex<State>,
+    /// cgroups above those of pods, which stay when they are empty: their weights are not the kernel's defaults.
+    class_cgroups: Mutex<BTreeSet<String>>,
     events: broadcast::Sender<RuntimeEvent>,
     weak: Weak<Inner>,
 }
@@ -97,6 +99,7 @@ impl LocalRuntime {
             node,
             boot_id: checkpoint::boot_id(),
             state: Mutex::default(),
+            class_cgroups: Mutex::default(),
             events: broadcast::channel(EVENTS).0,
             weak: Weak::clone(weak),
         });
@@ -137,6 +140,12 @@ impl Inner {
 
     pub(super) fn sandbox_dir(&self, id: &SandboxId) -> PathBuf {
         self.run_dir.join("sandboxes").join(&id.0)
+    }
+
+    /// Removes a pod's or a container's cgroup. Blocking.
+    pub(super) fn destroy_cgroup(&self, path: &str) -> Result<(), RuntimeError> {
+        let kept = self.class_cgroups.lock().clone();
+        self.hierarchies.destroy(path, &kept)
     }
 
     /// Writable layer of a container.
@@ -275,6 +284,15 @@ impl RuntimeService for LocalRuntime {
 
     async fn update_pod_sandbox_resources(&self, id: &SandboxId, resources: &Resources) -> Result<(), RuntimeError> {
         sandbox_update::update(&self.inner, id, resources).await
+    }
+
+    async fn update_class_cgroup(&self, path: &str, resources: &Resources) -> Result<(), RuntimeError> {
+        let (inner, path, resources) = (Arc::clone(&self.inner), path.to_owned(), resources.clone());
+        let work = move || {
+            inner.class_cgroups.lock().insert(path.trim_matches('/').to_owned());
+            inner.hierarchies.create(&path, &resources)
+        };
+        entries::blocking(work).await?
     }
 
     async fn list_containers(&self) -> Result<Vec<ContainerStatus>, RuntimeError> {

@@ -1,6 +1,6 @@
 //! `RemovePodSandbox`: what stopping left goes too: records, writable layers, directories. Logs stay.
 
-use std::{io, path::Path, sync::Arc};
+use std::{path::Path, sync::Arc};
 
 use super::{
     ContainerId, RuntimeError, SandboxId, checkpoint,
@@ -9,6 +9,8 @@ use super::{
     sandbox_stop,
 };
 use coracle_shim_protocol::layout;
+
+use crate::removal;
 
 pub(super) async fn remove(inner: &Arc<Inner>, id: &SandboxId) -> Result<(), RuntimeError> {
     let Ok(sandbox) = inner.sandbox(id) else { return Ok(()) };
@@ -42,10 +44,6 @@ pub(super) async fn erase_container(inner: &Inner, id: &ContainerId, directory: 
 /// Removes a directory with everything in it; absent is fine.
 pub(super) async fn remove_tree(path: &Path) -> Result<(), RuntimeError> {
     let owned = path.to_owned();
-    match blocking(move || std::fs::remove_dir_all(owned)).await? {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => {
-            Err(RuntimeError::State { operation: "remove", path: path.to_owned(), source })
-        }
-        _ => Ok(()),
-    }
+    let removed = blocking(move || removal::remove_tree(&owned)).await?;
+    removed.map_err(|source| RuntimeError::State { operation: "remove", path: path.to_owned(), source })
 }

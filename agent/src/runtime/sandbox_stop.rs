@@ -77,7 +77,7 @@ pub(super) async fn end(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<()
 /// Kills what runs in the sandbox's cgroups and removes them. The pod's own goes unless a newer sandbox of the pod uses it.
 async fn remove_cgroups(inner: Arc<Inner>, sandbox: Arc<Sandbox>) -> Result<(), RuntimeError> {
     let paths = cgroups(&inner, &sandbox);
-    let work = move || paths.iter().map(|path| inner.hierarchies.destroy(path)).fold(Ok(()), Result::and);
+    let work = move || paths.iter().map(|path| inner.destroy_cgroup(path)).fold(Ok(()), Result::and);
     blocking(work).await?
 }
 
@@ -88,7 +88,7 @@ async fn sweep(inner: Arc<Inner>, sandbox: Arc<Sandbox>) {
     if inner.cgroup_in_use(&path, &sandbox.id) {
         return;
     }
-    let outcome = blocking(move || inner.hierarchies.destroy(&path)).await;
+    let outcome = blocking(move || inner.destroy_cgroup(&path)).await;
     if let Err(error) = outcome.and_then(|outcome| outcome) {
         tracing::warn!(sandbox = %sandbox.id, error = &error as &dyn std::error::Error, "sweep after a killed shim");
     }

@@ -192,6 +192,9 @@ pub struct ContainerConfig {
     pub image: String,
     /// What [`super::ImageService::pull_image`] returned.
     pub image_id: String,
+    /// What it came as, such as `docker.io/library/nginx@sha256:...`; told in the status.
+    #[serde(default)]
+    pub image_ref: String,
     /// Overrides the image's ENTRYPOINT if not empty. Already expanded.
     pub command: Vec<String>,
     /// Overrides the image's CMD if not empty. Already expanded.
@@ -303,6 +306,9 @@ pub struct ContainerStatus {
     pub image: String,
     /// As configured.
     pub image_id: String,
+    /// As configured; empty if that was before it was kept.
+    #[serde(default)]
+    pub image_ref: String,
     /// As configured.
     pub spec_hash: String,
     /// When made.

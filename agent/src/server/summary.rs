@@ -8,14 +8,13 @@ use serde_json::{Value, json};
 
 use super::{ServerContext, usage::Usage};
 use crate::{
-    node::facts::Facts,
     pod::api_time,
     psi::{self, Psi, Resource, Stall},
 };
 
 /// The machine, as far as anybody asks for it.
 pub(super) fn spec(server: &ServerContext) -> Value {
-    let facts = Facts::read(&server.ctx.config.agent_dir());
+    let facts = server.ctx.machine.facts();
     json!({
         "num_cores": facts.cpus,
         "memory_capacity": facts.memory_bytes,

@@ -10,22 +10,25 @@
 use std::{
     collections::BTreeSet,
     fs,
-    os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink},
+    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown, symlink},
     path::Path,
 };
 
 use std::io::Write;
 
-use super::{FileProjection, KindError, Payload, make_dir, remove_tree};
+use super::{FileProjection, KindError, Payload, make_dir, ownership, remove_tree};
 
 const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
 
-/// Writes the payload; returns whether anything changed.
-pub(super) fn write(dir: &Path, payload: &Payload) -> Result<bool, KindError> {
+/// Writes the payload; returns whether anything changed. With a group the volume is the group's to read before anybody
+/// sees the new files. Whatever an earlier writer left half done, because it died, is made good.
+pub(super) fn write(dir: &Path, payload: &Payload, group: Option<i64>) -> Result<bool, KindError> {
     let data = dir.join(DATA);
-    let old = fs::read_link(&data).ok().map(|target| dir.join(target));
-    if old.as_deref().is_some_and(|old| is_current(old, payload)) {
+    let old = fs::read_link(&data).ok();
+    let current = old.as_ref().map(|target| dir.join(target));
+    if let (Some(stamp), Some(true)) = (&old, current.map(|current| is_current(&current, payload, group))) {
+        link_and_sweep(dir, payload, stamp)?;
         return Ok(false);
     }
     let stamp = format!("..{}", k8s_openapi::jiff::Timestamp::now().strftime("%Y_%m_%d_%H_%M_%S.%N"));
@@ -34,10 +37,20 @@ pub(super) fn write(dir: &Path, payload: &Payload) -> Result<bool, KindError> {
     for (path, file) in payload {
         write_file(&fresh.join(path), file)?;
     }
+    if let Some(group) = group {
+        ownership::set_group(&fresh, group, true)?;
+        ownership::set_group_of(dir, group, true)?;
+    }
     let temporary = dir.join(NEW_DATA);
     let _ = fs::remove_file(&temporary);
     symlink(&stamp, &temporary).map_err(KindError::io("link", &temporary))?;
     fs::rename(&temporary, &data).map_err(KindError::io("rename", &temporary))?;
+    link_and_sweep(dir, payload, Path::new(&stamp))?;
+    Ok(true)
+}
+
+/// A link for each name at the top, and nothing else beside the files in use.
+fn link_and_sweep(dir: &Path, payload: &Payload, stamp: &Path) -> Result<(), KindError> {
     let tops: BTreeSet<&str> = payload.keys().map(|path| path.split('/').next().unwrap_or(path)).collect();
     for top in &tops {
         let link = dir.join(top);
@@ -50,11 +63,11 @@ pub(super) fn write(dir: &Path, payload: &Payload) -> Result<bool, KindError> {
         let name = name.to_string_lossy();
         if !name.starts_with("..") && !tops.contains(name.as_ref()) {
             fs::remove_file(entry.path()).map_err(KindError::io("remove", &entry.path()))?;
-        } else if name.starts_with("..") && name != DATA && name != stamp.as_str() {
+        } else if name.starts_with("..") && name != DATA && Path::new(name.as_ref()) != stamp {
             remove_tree(&entry.path())?;
         }
     }
-    Ok(true)
+    Ok(())
 }
 
 /// Whether something has been written there.
@@ -74,10 +87,19 @@ fn write_file(path: &Path, file: &FileProjection) -> Result<(), KindError> {
         .map_err(KindError::io("create", path))?;
     out.write_all(&file.data).map_err(KindError::io("write", path))?;
     // The umask must not decide.
-    out.set_permissions(fs::Permissions::from_mode(file.mode)).map_err(KindError::io("set the mode of", path))
+    out.set_permissions(fs::Permissions::from_mode(file.mode)).map_err(KindError::io("set the mode of", path))?;
+    match file.owner {
+        Some(owner) => fchown(&out, Some(owner), None).map_err(KindError::io("change the owner of", path)),
+        None => Ok(()),
+    }
 }
 
-fn is_current(old: &Path, payload: &Payload) -> bool {
+/// Whether all files are as they should be, and the group's.
+fn is_current(old: &Path, payload: &Payload, group: Option<i64>) -> bool {
+    let group = group.and_then(|group| u32::try_from(group).ok());
+    if group.is_some_and(|group| fs::metadata(old).is_ok_and(|found| found.gid() != group)) {
+        return false;
+    }
     let mut found = 0;
     let mut pending = vec![old.to_owned()];
     while let Some(dir) = pending.pop() {
@@ -92,7 +114,8 @@ fn is_current(old: &Path, payload: &Payload) -> bool {
             else {
                 return false;
             };
-            if fs::read(&path).ok().as_deref() != Some(&file.data) {
+            let owned = file.owner.is_none_or(|owner| fs::metadata(&path).is_ok_and(|found| found.uid() == owner));
+            if !owned || fs::read(&path).ok().as_deref() != Some(&file.data) {
                 return false;
             }
             found += 1;

@@ -19,7 +19,7 @@ pub(super) fn project(
     items: &[DownwardAPIVolumeFile],
     default_mode: Option<i32>,
 ) -> Result<Payload, KindError> {
-    let input = FieldInput { pod, node_ip: volumes.node_ip, pod_ips: &[], allocatable: volumes.allocatable };
+    let input = FieldInput { pod, node_ip: volumes.node_ip, pod_ips: &[], allocatable: volumes.machine.allocatable() };
     let default_mode = mode(default_mode, 0o644);
     let mut payload = Payload::new();
     for item in items {
@@ -32,7 +32,7 @@ pub(super) fn project(
             continue;
         };
         let mode = item.mode.map_or(default_mode, |own| mode(Some(own), default_mode));
-        payload.insert(checked(&item.path)?, FileProjection { data: text.into_bytes(), mode });
+        payload.insert(checked(&item.path)?, FileProjection::new(text.into_bytes(), mode));
     }
     Ok(payload)
 }

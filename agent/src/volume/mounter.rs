@@ -5,15 +5,17 @@
 use std::{
     io,
     os::fd::{AsRawFd, BorrowedFd},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
+use crate::mounts;
+
 /// Mounts and unmounts. Blocking.
 pub(crate) trait Mounter: Send + Sync + 'static {
-    /// Mounts a tmpfs; without a size the kernel's default holds.
-    fn mount_tmpfs(&self, target: &Path, size_bytes: Option<u64>) -> io::Result<()>;
+    /// Mounts a tmpfs.
+    fn mount_tmpfs(&self, target: &Path, tmpfs: &Tmpfs) -> io::Result<()>;
     /// Bind-mounts what `source` is open on.
     fn bind(&self, source: BorrowedFd<'_>, target: &Path) -> io::Result<()>;
     /// Whether something is mounted exactly there.
@@ -22,14 +24,33 @@ pub(crate) trait Mounter: Send + Sync + 'static {
     fn unmount_below(&self, dir: &Path) -> io::Result<()>;
 }
 
+/// A tmpfs; what is absent is as the kernel has it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Tmpfs {
+    pub(crate) size_bytes: Option<u64>,
+    /// Mode and group of its root directory.
+    pub(crate) mode: Option<u32>,
+    pub(crate) group: Option<u32>,
+}
+
+impl Tmpfs {
+    fn options(&self) -> String {
+        let parts = [
+            self.size_bytes.map(|size| format!("size={size}")),
+            self.mode.map(|mode| format!("mode={mode:o}")),
+            self.group.map(|group| format!("gid={group}")),
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(",")
+    }
+}
+
 /// The real one.
 pub(crate) struct SystemMounter;
 
 impl Mounter for SystemMounter {
-    fn mount_tmpfs(&self, target: &Path, size_bytes: Option<u64>) -> io::Result<()> {
-        let options = size_bytes.map(|size| format!("size={size}"));
+    fn mount_tmpfs(&self, target: &Path, tmpfs: &Tmpfs) -> io::Result<()> {
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-        mount(Some("tmpfs"), target, Some("tmpfs"), flags, options.as_deref()).map_err(io::Error::from)
+        mount(Some("tmpfs"), target, Some("tmpfs"), flags, Some(tmpfs.options().as_str())).map_err(io::Error::from)
     }
 
     fn bind(&self, source: BorrowedFd<'_>, target: &Path) -> io::Result<()> {
@@ -39,49 +60,15 @@ impl Mounter for SystemMounter {
     }
 
     fn is_mount_point(&self, target: &Path) -> bool {
-        mounts_below(target).is_ok_and(|mounts| mounts.iter().any(|mount| mount == target))
+        mounts::is_point(target)
     }
 
     fn unmount_below(&self, dir: &Path) -> io::Result<()> {
-        let mut mounts = mounts_below(dir)?;
-        mounts.sort_by_key(|mount| std::cmp::Reverse(mount.as_os_str().len()));
-        for mount in mounts {
-            umount2(&mount, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW)?;
+        for point in mounts::below(dir)? {
+            umount2(&point, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW)?;
         }
         Ok(())
     }
-}
-
-/// Mount points at and below `dir`, from `/proc/self/mountinfo`.
-fn mounts_below(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let text = std::fs::read_to_string("/proc/self/mountinfo")?;
-    Ok(parse_mountinfo(&text).filter(|mount| mount.starts_with(dir)).collect())
-}
-
-fn parse_mountinfo(text: &str) -> impl Iterator<Item = PathBuf> {
-    text.lines().filter_map(|line| line.split(' ').nth(4)).map(|field| PathBuf::from(unescape(field)))
-}
-
-/// The kernel writes blank, tab, newline and backslash as octal.
-fn unescape(field: &str) -> String {
-    let mut out = String::with_capacity(field.len());
-    let mut rest = field;
-    while let Some(at) = rest.find('\\') {
-        out.push_str(&rest[..at]);
-        let code = rest.get(at + 1..at + 4).and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        match code {
-            Some(code) => {
-                out.push(char::from(code));
-                rest = &rest[at + 4..];
-            }
-            None => {
-                out.push('\\');
-                rest = &rest[at + 1..];
-            }
-        }
-    }
-    out.push_str(rest);
-    out
 }
 
 /// Mounts nothing, remembers nothing.
@@ -90,7 +77,7 @@ pub(crate) struct NoMounts;
 
 #[cfg(test)]
 impl Mounter for NoMounts {
-    fn mount_tmpfs(&self, _: &Path, _: Option<u64>) -> io::Result<()> {
+    fn mount_tmpfs(&self, _: &Path, _: &Tmpfs) -> io::Result<()> {
         Ok(())
     }
 
@@ -104,17 +91,5 @@ impl Mounter for NoMounts {
 
     fn unmount_below(&self, _: &Path) -> io::Result<()> {
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mountinfo_paths_are_unescaped() {
-        let text = "22 1 0:20 / /a\\040b rw - tmpfs tmpfs rw\n23 1 0:21 / /c\\134d rw - tmpfs tmpfs rw\n";
-        let got: Vec<PathBuf> = parse_mountinfo(text).collect();
-        assert_eq!(got, [PathBuf::from("/a b"), PathBuf::from("/c\\d")]);
     }
 }

@@ -1,9 +1,11 @@
-//! Service account tokens, bound to their pod, renewed when 80 % of their life is over.
+//! Service account tokens, bound to their pod, renewed when 80 % of their life is over, or a day.
+//!
+//! How long a token lives is the API server's word; how much of that has passed is measured by a clock that nobody sets,
+//! from before the token was asked for. So a node whose time of day is wrong renews neither too late nor all the time.
+//!
+//! Source: `pkg/kubelet/token/token_manager.go` at v1.37.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, SystemTime},
-};
+use std::{collections::HashMap, time::Duration};
 
 use k8s_openapi::api::{
     authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
@@ -13,18 +15,18 @@ use kube::{Api, api::PostParams};
 use parking_lot::Mutex;
 
 use super::{KindError, VolumeManager};
-use crate::{
-    pod::{PodExt, system_time},
-    runtime::types::PodUid,
-};
+use crate::{pod::PodExt, runtime::types::PodUid};
 
 const DEFAULT_LIFE_SECS: i64 = 3600;
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
+/// Tokens that were asked for at once are not renewed at once.
+const JITTER_SECS: f64 = 10.0;
 
 struct Token {
     text: String,
-    renew_at: SystemTime,
+    /// By [`uptime`].
+    renew_at: Duration,
 }
 
 /// By audience and life.
@@ -43,7 +45,7 @@ impl Tokens {
 
     fn get(&self, uid: &PodUid, key: &(String, i64)) -> Option<String> {
         let tokens = self.tokens.lock();
-        tokens.get(uid)?.get(key).filter(|token| SystemTime::now() < token.renew_at).map(|token| token.text.clone())
+        tokens.get(uid)?.get(key).filter(|token| uptime() < token.renew_at).map(|token| token.text.clone())
     }
 }
 
@@ -76,6 +78,7 @@ pub(super) async fn get(
         }),
         ..TokenRequest::default()
     };
+    let asked_at = uptime();
     let accounts: Api<ServiceAccount> = Api::namespaced(volumes.client.clone(), pod.namespace());
     let answer = match tokio::time::timeout(
         REQUEST_LIMIT,
@@ -87,12 +90,42 @@ pub(super) async fn get(
         Ok(Err(source)) => return Err(KindError::Token { source: Box::new(source) }),
         Err(_) => return Err(KindError::TokenTimeout),
     };
-    let status = answer.status.unwrap_or_default();
-    let now = SystemTime::now();
-    let text = status.token.unwrap_or_default();
-    let end = status.expiration_timestamp.as_ref().map_or(now, system_time);
-    let left = end.duration_since(now).unwrap_or_default();
-    let token = Token { text: text.clone(), renew_at: now + left.mul_f64(0.8).min(MAX_AGE) };
+    // The server may grant another life than was asked for, and says so.
+    let life = u64::try_from(answer.spec.and_then(|spec| spec.expiration_seconds).unwrap_or(life)).unwrap_or(0);
+    let text = answer.status.and_then(|status| status.token).unwrap_or_default();
+    if text.is_empty() {
+        return Err(KindError::NoToken);
+    }
+    let renew_at = asked_at + renewal_age(Duration::from_secs(life), rand::random());
+    let token = Token { text: text.clone(), renew_at };
     volumes.tokens.tokens.lock().entry(uid).or_default().insert(key, token);
     Ok(text)
+}
+
+/// How old a token of this life gets; `chance` is from 0 to 1.
+fn renewal_age(life: Duration, chance: f64) -> Duration {
+    let jitter = Duration::from_secs_f64(JITTER_SECS * chance.clamp(0.0, 1.0));
+    (life * 4 / 5).min(MAX_AGE).saturating_sub(jitter)
+}
+
+/// Since the machine's start, time asleep included.
+fn uptime() -> Duration {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).expect("the kernel has this clock");
+    Duration::from(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_renewed_by_its_life_and_not_by_the_time_of_day() {
+        let cases = [(3600, 0.0, 2880), (3600, 1.0, 2870), (600, 0.0, 480), (7 * 86_400, 0.0, 86_400), (0, 1.0, 0)];
+        for (life, chance, expected) in cases {
+            let age = renewal_age(Duration::from_secs(life), chance);
+            assert_eq!(age, Duration::from_secs(expected), "{life} {chance}");
+        }
+        let before = uptime();
+        assert!(before > Duration::ZERO && uptime() >= before);
+    }
 }

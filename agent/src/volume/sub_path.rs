@@ -12,9 +12,12 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fchmod, mkdirat, openat, openat2};
 
 use super::Mounter;
+
+/// What a new directory takes over from its volume. The set-group-ID bit hands on the group.
+const PERMISSIONS: u32 = 0o2777;
 
 /// Why there is no such sub-path: the waiting reason is `CreateContainerConfigError`.
 #[derive(Debug, thiserror::Error)]
@@ -60,18 +63,29 @@ fn open_beneath(root: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
     Ok(openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?)
 }
 
+/// Makes what is missing of `path`, with the permissions of the volume itself: whoever may write to the volume may write
+/// there, and where its files go to a group, so do these.
 fn make_beneath(root: &OwnedFd, path: &Path) -> io::Result<()> {
+    let mode = Mode::from_raw_mode(rustix::fs::fstat(root)?.st_mode & PERMISSIONS);
     let mut done = PathBuf::new();
     for part in path.components() {
         let parent = open_beneath(root, &done)?;
         let part: &Path = part.as_ref();
-        match mkdirat(&parent, part, Mode::from_raw_mode(0o750)) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+        match mkdirat(&parent, part, mode) {
+            Ok(()) => set_mode(&parent, part, mode)?,
+            Err(rustix::io::Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
         done.push(part);
     }
     Ok(())
+}
+
+/// Of a directory just made: the umask must not decide, nor what somebody puts in its place.
+fn set_mode(parent: &OwnedFd, name: &Path, mode: Mode) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let made = openat(parent, name, flags, Mode::empty())?;
+    Ok(fchmod(&made, mode)?)
 }
 
 /// A mount point of the kind of what goes there.
@@ -115,5 +129,21 @@ mod tests {
             assert_eq!(got.is_ok(), fine, "{path}: {got:?}");
         }
         assert!(volume.join("new/deep").is_dir());
+    }
+
+    #[test]
+    fn new_directories_are_as_open_as_their_volume() {
+        let dir = tempfile::tempdir().expect("directory");
+        let volume = dir.path().join("v");
+        fs::create_dir(&volume).expect("directory");
+        for mode in [0o777, 0o2777, 0o755, 0o2750] {
+            fs::set_permissions(&volume, fs::Permissions::from_mode(mode)).expect("mode");
+            let path = format!("{mode:o}/inner");
+            prepare(&volume, &path, &dir.path().join(format!("t{mode:o}")), &NoMounts).expect("sub-path");
+            for made in [format!("{mode:o}"), path] {
+                let got = fs::metadata(volume.join(&made)).expect("made").permissions().mode() & 0o7777;
+                assert_eq!(got, mode, "{made}: {got:o}");
+            }
+        }
     }
 }

@@ -3,10 +3,7 @@ use std::os::unix::fs::PermissionsExt;
 use super::*;
 
 fn payload(files: &[(&str, &str)]) -> Payload {
-    files
-        .iter()
-        .map(|&(path, text)| (path.to_owned(), FileProjection { data: text.as_bytes().to_vec(), mode: 0o640 }))
-        .collect()
+    files.iter().map(|&(path, text)| (path.to_owned(), FileProjection::new(text.as_bytes().to_vec(), 0o640))).collect()
 }
 
 fn shown(dir: &Path) -> BTreeMap<String, String> {
@@ -34,7 +31,7 @@ fn files_are_exchanged_as_a_whole() {
         (&[("a", "3"), ("c", "4")], true),
     ];
     for (files, changed) in steps {
-        assert_eq!(atomic_writer::write(dir.path(), &payload(files)).expect("write"), changed, "{files:?}");
+        assert_eq!(atomic_writer::write(dir.path(), &payload(files), None).expect("write"), changed, "{files:?}");
         assert_eq!(shown(dir.path()), texts(files));
     }
     let data: Vec<_> = std::fs::read_dir(dir.path())
@@ -48,7 +45,7 @@ fn files_are_exchanged_as_a_whole() {
 #[test]
 fn nested_paths_and_modes_are_kept() {
     let dir = tempfile::tempdir().expect("directory");
-    atomic_writer::write(dir.path(), &payload(&[("d/e/f", "x")])).expect("write");
+    atomic_writer::write(dir.path(), &payload(&[("d/e/f", "x")]), None).expect("write");
     let file = dir.path().join("d/e/f");
     assert_eq!(std::fs::read_to_string(&file).expect("read"), "x");
     assert_eq!(std::fs::metadata(&file).expect("file").permissions().mode() & 0o777, 0o640);
@@ -67,7 +64,7 @@ fn items_choose_and_name_files() {
     assert_eq!(all.keys().collect::<Vec<_>>(), ["k", "l"]);
     assert!(all.values().all(|file| file.mode == 0o600));
     let one = select_items("config", &data, Some(&[item("k", "x/y", Some(0o400))]), None, false).expect("one");
-    assert_eq!(one, Payload::from([("x/y".to_owned(), FileProjection { data: b"v".to_vec(), mode: 0o400 })]));
+    assert_eq!(one, Payload::from([("x/y".to_owned(), FileProjection::new(b"v".to_vec(), 0o400))]));
     let missing = select_items("config", &data, Some(&[item("z", "z", None)]), None, false);
     assert_eq!(missing.expect_err("missing").to_string(), "references non-existent config key: z");
     assert_eq!(
@@ -108,4 +105,40 @@ async fn host_paths_are_checked_by_type() {
         };
         assert_eq!(host_path::ensure(&source).await.is_ok(), fine, "{} {kind}", path.display());
     }
+}
+
+/// Mode, owner and group of a file as its readers see it.
+fn owned(path: &Path) -> (u32, u32, u32) {
+    use std::os::unix::fs::MetadataExt;
+    let found = std::fs::metadata(path).expect("file");
+    (found.mode() & 0o7777, found.uid(), found.gid())
+}
+
+#[test]
+fn files_are_the_groups_when_they_appear() {
+    let dir = tempfile::tempdir().expect("directory");
+    let mut files = payload(&[("d/k", "1")]);
+    files.get_mut("d/k").expect("file").owner = Some(7001);
+    assert!(atomic_writer::write(dir.path(), &files, Some(7002)).expect("write"));
+    assert_eq!(owned(&dir.path().join("d/k")), (0o640, 7001, 7002));
+    assert_eq!(owned(&dir.path().join("d")), (0o2755, 0, 7002));
+    assert_eq!(owned(dir.path()).2, 7002);
+    assert!(!atomic_writer::write(dir.path(), &files, Some(7002)).expect("write"), "nothing to do");
+    // As an agent leaves it that died between the files and their group.
+    std::os::unix::fs::chown(dir.path().join("..data/."), None, Some(0)).expect("chown");
+    assert!(atomic_writer::write(dir.path(), &files, Some(7002)).expect("write"));
+    assert_eq!(owned(&dir.path().join("d/k")), (0o640, 7001, 7002));
+}
+
+#[test]
+fn links_that_a_death_left_out_are_made_good() {
+    let dir = tempfile::tempdir().expect("directory");
+    let files = payload(&[("a", "1"), ("b", "2")]);
+    atomic_writer::write(dir.path(), &files, None).expect("write");
+    std::fs::remove_file(dir.path().join("b")).expect("remove");
+    std::os::unix::fs::symlink("..data/gone", dir.path().join("gone")).expect("link");
+    std::fs::create_dir(dir.path().join("..2020_01_01_00_00_00.0")).expect("directory");
+    assert!(!atomic_writer::write(dir.path(), &files, None).expect("write"));
+    assert_eq!(shown(dir.path()), texts(&[("a", "1"), ("b", "2")]));
+    assert_eq!(std::fs::read_dir(dir.path()).expect("directory").count(), 4);
 }

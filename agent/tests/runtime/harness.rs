@@ -362,6 +362,7 @@ pub(crate) fn container(command: &[&str]) -> ContainerConfig {
         attempt: 0,
         image: "busybox".into(),
         image_id: "busybox".into(),
+        image_ref: String::new(),
         command: command.iter().map(|part| (*part).to_owned()).collect(),
         args: vec![],
         env: vec![],

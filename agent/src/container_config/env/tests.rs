@@ -36,6 +36,7 @@ fn made(spec: Value, container: Value, services: &[ServiceEntry]) -> Result<Vec<
         fields: &fields,
         config_maps: &HashMap::from([("cm".to_owned(), Arc::new(map))]),
         secrets: &HashMap::from([("sec".to_owned(), Arc::new(secret))]),
+        files: &HashMap::from([(("v".to_owned(), "f".to_owned(), "K".to_owned()), "filed".to_owned())]),
         services,
     };
     make(&pod.containers()[0], &input)
@@ -115,4 +116,16 @@ fn without_service_links_only_the_api_is_told() {
     let got = made(json!({"enableServiceLinks": false}), json!({"name": "c"}), &services).expect("environment");
     let has = |name: &str| got.iter().any(|(found, _)| found == name);
     assert!(has("KUBERNETES_SERVICE_HOST") && !has("WEB_SERVICE_HOST"));
+}
+
+#[test]
+fn values_come_out_of_files() {
+    let from = |key: &str, optional: bool| {
+        let file = json!({"volumeName": "v", "path": "f", "key": key, "optional": optional});
+        json!({"name": "c", "env": [{"name": "A", "valueFrom": {"fileKeyRef": file}}, {"name": "B", "value": "$(A)"}]})
+    };
+    check(from("K", false), &[("A", "filed"), ("B", "filed")]);
+    check(from("none", true), &[("B", "$(A)")]);
+    let error = made(json!({}), from("none", false), &[]).expect_err("required").to_string();
+    assert_eq!(error, "environment variable key \"none\" not found in file \"f\" of volume \"v\"");
 }

@@ -36,6 +36,8 @@ pub(super) struct Cluster {
     server: Arc<ApiServer>,
     dir: tempfile::TempDir,
     eviction_hard: Thresholds,
+    /// Taken over when an agent starts.
+    pub(super) sync_interval: Duration,
     agent: Option<(CancellationToken, tokio::task::JoinHandle<Result<(), AgentError>>)>,
 }
 
@@ -62,6 +64,7 @@ impl Cluster {
             server,
             dir,
             eviction_hard,
+            sync_interval: Duration::from_secs(60),
             agent: None,
         };
         cluster.start_agent();
@@ -73,6 +76,7 @@ impl Cluster {
         config.data_dir = self.dir.path().join("data");
         config.run_dir = self.dir.path().join("run");
         config.eviction_hard = self.eviction_hard.clone();
+        config.sync_interval = self.sync_interval;
         config.eviction_interval = Duration::from_millis(20);
         std::fs::create_dir_all(self.agent_dir().join("pods")).expect("directory");
         let parts = Parts {

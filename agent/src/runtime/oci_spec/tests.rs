@@ -28,6 +28,7 @@ fn container() -> ContainerConfig {
         attempt: 0,
         image: "i".into(),
         image_id: "i".into(),
+        image_ref: String::new(),
         command: vec![],
         args: vec![],
         env: vec![],
