@@ -170,7 +170,7 @@ impl GarbageCollector {
         if node.is_virtual {
             // It exists: its own event will come, and with it the end of being virtual.
             let asked = self.graph.lock().ask_again(&uid);
-            return Ok(Some(UNSEEN_RETRY.saturating_mul(1 << asked.min(16)).min(UNSEEN_RETRY_CAP)));
+            return Ok(Some(unseen_pause(asked)));
         }
         if node.deleting_dependents {
             return self.finish_foreground(&api, &node, &live.metadata).await;
@@ -357,6 +357,11 @@ impl GarbageCollector {
 
 /// Becomes true once the first list of a kind is in the graph.
 type Listed = watch::Receiver<bool>;
+
+/// When to look again for an object that was asked for so often.
+fn unseen_pause(asked: u32) -> Duration {
+    UNSEEN_RETRY.saturating_mul(1 << asked.min(16)).min(UNSEEN_RETRY_CAP)
+}
 
 /// Told of a namespace.
 type OnRemoved = Box<dyn Fn(&str) + Send + Sync>;

@@ -5,7 +5,7 @@
 //!
 //! Source: `pkg/controller/podgc/gc_controller.go` at v1.37.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,8 +37,7 @@ pub(crate) struct PodGcController {
     pods: Arc<Cache<Pod>>,
     queue: Arc<WorkQueue<Key>>,
     quarantine: Duration,
-    /// Nodes that pods name and that are missing, and since when this controller knows.
-    missing: Mutex<HashMap<String, Instant>>,
+    missing: Mutex<Missing>,
 }
 
 impl PodGcController {
@@ -64,7 +63,7 @@ impl PodGcController {
         nodes.on_change(move |change| {
             let name = change.latest().metadata.name.clone().unwrap_or_default();
             if !matches!(change, Change::Deleted(_)) {
-                controller.missing.lock().remove(&name);
+                controller.missing.lock().forget(&name);
                 return;
             }
             for pod in controller.pods.filter(|pod| pod_state::node_name(pod) == name) {
@@ -99,18 +98,8 @@ impl PodGcController {
         for pod in surplus(self.pods.filter(pod_state::is_finished), self.threshold) {
             self.queue.add(Key::of(pod.as_ref()));
         }
-        let mut missing = self.missing.lock();
-        if !missing.is_empty() {
-            let pods = self.pods.all();
-            let named: HashSet<&str> = pods.iter().map(|pod| pod_state::node_name(pod)).collect();
-            missing.retain(|name, _| named.contains(name.as_str()));
-        }
-    }
-
-    /// How long the node has to be missing yet before its pods are orphans.
-    fn quarantine_left(&self, node: &str) -> Duration {
-        let since = *self.missing.lock().entry(node.to_owned()).or_insert_with(Instant::now);
-        self.quarantine.saturating_sub(since.elapsed())
+        let pods = self.pods.all();
+        self.missing.lock().keep(|node| pods.iter().any(|pod| pod_state::node_name(pod) == node));
     }
 
     fn suspicion(&self, pod: &Pod) -> Option<Suspicion> {
@@ -125,14 +114,14 @@ impl PodGcController {
             Some(Suspicion::UnscheduledTerminating) => self.remove(&key, &pod, Removal::Unscheduled).await,
             Some(Suspicion::NodeGone) => {
                 let node = pod_state::node_name(&pod);
-                let left = self.quarantine_left(node);
+                let left = self.missing.lock().left(node, self.quarantine, Instant::now());
                 if !left.is_zero() {
                     return Ok(Some(left));
                 }
                 // A binding may be seen before its node: only the server's word makes an orphan.
                 let api: Api<Node> = Api::all(self.client.clone());
                 if api.get_metadata_opt(node).await.during("get Node")?.is_some() {
-                    self.missing.lock().remove(node);
+                    self.missing.lock().forget(node);
                     return Ok(None);
                 }
                 self.remove(&key, &pod, Removal::Orphaned).await
@@ -163,6 +152,28 @@ impl PodGcController {
             Err(error) if !is_not_found(&error) => Err(error).during("delete orphaned Pod"),
             _ => Ok(None),
         }
+    }
+}
+
+/// Nodes that pods name and that do not exist, and since when this controller knows.
+#[derive(Debug, Default)]
+struct Missing(HashMap<String, Instant>);
+
+impl Missing {
+    /// How long the node has to be missing yet before its pods are orphans.
+    fn left(&mut self, node: &str, quarantine: Duration, now: Instant) -> Duration {
+        let since = *self.0.entry(node.to_owned()).or_insert(now);
+        quarantine.saturating_sub(now.duration_since(since))
+    }
+
+    /// The node is there.
+    fn forget(&mut self, node: &str) {
+        self.0.remove(node);
+    }
+
+    /// Forgets the nodes that nobody asks for any more.
+    fn keep(&mut self, is_named: impl Fn(&str) -> bool) {
+        self.0.retain(|node, _| is_named(node));
     }
 }
 
@@ -266,6 +277,18 @@ mod tests {
         let mut ended = Pod::clone(&waiting);
         ended.status = Some(crate::pod::PodStatus { phase: Some("Succeeded".into()), ..Default::default() });
         assert_eq!(failed_status(&ended, Removal::Unscheduled), None);
+    }
+
+    #[test]
+    fn a_node_that_comes_back_begins_its_quarantine_anew() {
+        let (mut missing, start, quarantine) = (Missing::default(), Instant::now(), Duration::from_secs(40));
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let left = |missing: &mut Missing, seconds| missing.left("n", quarantine, at(seconds)).as_secs();
+        assert_eq!([0, 30].map(|seconds| left(&mut missing, seconds)), [40, 10]);
+        missing.forget("n");
+        assert_eq!([35, 45, 75].map(|seconds| left(&mut missing, seconds)), [40, 30, 0]);
+        missing.keep(|_| false);
+        assert_eq!(left(&mut missing, 80), 40);
     }
 
     #[test]

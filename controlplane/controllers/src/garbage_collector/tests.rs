@@ -170,3 +170,14 @@ fn who_names_an_owner_that_is_gone_is_looked_at() {
     world.see("second", &[], &[], false);
     assert!(world.0.snapshot("ghost").is_none());
 }
+
+#[test]
+fn what_is_never_seen_is_asked_for_less_and_less() {
+    let mut world = World(Graph::default());
+    world.see("child", &[("ghost", false)], &[], false);
+    let pauses: Vec<u64> = (0..13).map(|_| unseen_pause(world.0.ask_again("ghost")).as_secs()).collect();
+    assert_eq!(pauses, [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]);
+    world.see("ghost", &[], &[], false);
+    world.0.remove("ghost");
+    assert_eq!(world.0.ask_again("ghost"), 0, "seen and gone, it begins anew");
+}

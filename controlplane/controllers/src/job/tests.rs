@@ -270,3 +270,10 @@ fn a_finished_job_expires() {
         assert_eq!(until_expiry(&job(spec, status), now), left.map(Duration::from_secs));
     }
 }
+
+#[test]
+fn what_a_job_asks_for_in_vain_is_named() {
+    assert_eq!(not_honoured(&job(json!({"backoffLimit": 3}), json!({}))).count(), 0);
+    let spec = json!({"completionMode": "Indexed", "backoffLimitPerIndex": 1, "podFailurePolicy": {"rules": []}});
+    assert_eq!(not_honoured(&job(spec, json!({}))).collect::<Vec<_>>(), ["podFailurePolicy", "backoffLimitPerIndex"]);
+}

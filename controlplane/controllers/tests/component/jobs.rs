@@ -128,7 +128,8 @@ async fn job_that_is_suspended_or_scaled_down_has_failed_nothing() {
         let cluster = &cluster;
         cluster.wait("so many pods to run", move || async move {
             let status = status(cluster, "calm").await;
-            status.active.unwrap_or(0) == count && status.terminating.unwrap_or(0) == 0
+            let settled = status.terminating.unwrap_or(0) == 0 && status.ready.unwrap_or(0) == count;
+            status.active.unwrap_or(0) == count && settled
         })
     };
     runs(3).await;
@@ -184,4 +185,18 @@ async fn pod_that_is_deleted_before_it_has_a_node_is_replaced() {
     cluster.api::<Pod>("default").delete(&first, &DeleteParams::default()).await.unwrap();
     cluster.wait("its end", || async { cluster.get_opt::<Pod>("default", &first).await.is_none() }).await;
     cluster.wait("the failure to be counted", || async { status(&cluster, "waiting").await.failed == Some(1) }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn job_of_another_manager_expires_too() {
+    let cluster = Cluster::start().await;
+    let spec = json!({"managedBy": "example.org/queue", "ttlSecondsAfterFinished": 0});
+    cluster.create::<Job>("default", job("foreign", spec)).await;
+    let at = "2026-01-01T00:00:00Z";
+    let condition = |kind: &str| json!({"type": kind, "status": "True", "reason": "Done", "lastTransitionTime": at});
+    let status = json!({"startTime": at, "completionTime": at, "succeeded": 1, "ready": 0, "terminating": 0,
+        "uncountedTerminatedPods": {}, "conditions": [condition("SuccessCriteriaMet"), condition("Complete")]});
+    let done = Patch::Merge(json!({"status": status}));
+    cluster.api::<Job>("default").patch_status("foreign", &PatchParams::default(), &done).await.unwrap();
+    cluster.wait("it to expire", || async { cluster.get_opt::<Job>("default", "foreign").await.is_none() }).await;
 }

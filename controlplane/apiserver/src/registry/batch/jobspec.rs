@@ -254,3 +254,22 @@ pub(super) fn not_honoured(path: &str, spec: &Value) -> Vec<String> {
     let present = NOT_HONOURED.iter().filter(|field| !spec[**field].is_null());
     present.map(|field| format!("{path}.{field}: stored, but the Job controller does not act on it yet")).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_field_that_nobody_acts_on_is_warned_of() {
+        let spec = json!({"backoffLimit": 1, "podFailurePolicy": {"rules": []}, "maxFailedIndexes": 0});
+        assert_eq!(
+            not_honoured("spec", &spec),
+            [
+                "spec.podFailurePolicy: stored, but the Job controller does not act on it yet",
+                "spec.maxFailedIndexes: stored, but the Job controller does not act on it yet",
+            ]
+        );
+    }
+}
