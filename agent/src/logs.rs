@@ -34,3 +34,20 @@ pub(crate) fn last_words(path: &Path, max_lines: usize, max_bytes: usize) -> Opt
     let start = (start..=text.len()).find(|&at| text.is_char_boundary(at))?;
     Some(text[start..].to_owned()).filter(|text| !text.is_empty())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_words_end_as_they_were_written() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("0.log");
+        for (log, expected) in
+            [("t stdout F one\nt stdout P DONE\n", "one\nDONE"), ("t stdout F one\nt stderr F DONE\n", "one\nDONE\n")]
+        {
+            std::fs::write(&path, log).expect("write");
+            assert_eq!(last_words(&path, 80, 2048).as_deref(), Some(expected), "{log}");
+        }
+    }
+}

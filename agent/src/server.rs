@@ -20,6 +20,7 @@ use std::{sync::Arc, time::Duration};
 use http::{Method, Request, Response, StatusCode};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use k8s_openapi::api::core::v1::PodStatus;
 use rustls_pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
@@ -207,6 +208,11 @@ impl ServerContext {
         containers.retain(|status| status.name == container);
         containers.sort_by_key(|status| std::cmp::Reverse((status.attempt, status.created_at)));
         Ok(containers)
+    }
+
+    /// What its worker has told of the pod last.
+    fn known_status(&self, namespace: &str, pod: &str) -> Option<PodStatus> {
+        self.ctx.status.get(&self.find_pod(namespace, pod).ok()?)
     }
 
     async fn find_running(&self, namespace: &str, pod: &str, container: &str) -> Result<ContainerStatus, ReplyError> {

@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{api::core::v1::PodStatus, jiff::Timestamp};
 use tokio::sync::mpsc;
 
 use super::{
@@ -35,7 +35,9 @@ pub(super) async fn serve(
     let options = options(&query)?;
     let previous = query.flag(&["previous"]);
     let instances = server.find_container(namespace, pod, container).await?;
-    let status = choose(&instances, previous, pod, container)?.clone();
+    let known = server.known_status(namespace, pod);
+    let waiting = known.as_ref().and_then(|status| waiting_reason(status, container));
+    let status = choose(&instances, previous, pod, container, waiting)?.clone();
     let path = status.log_path.clone();
     let follow = options.follow;
     let opened = tokio::task::spawn_blocking(move || LogReader::open(path, options)).await;
@@ -69,6 +71,7 @@ fn choose<'a>(
     previous: bool,
     pod: &str,
     container: &str,
+    waiting: Option<&str>,
 ) -> Result<&'a ContainerStatus, ReplyError> {
     let mut started = instances.iter().filter(|c| !matches!(c.state, ContainerState::Created));
     if previous {
@@ -81,9 +84,26 @@ fn choose<'a>(
     }
     started.next().ok_or_else(|| {
         ReplyError::bad_request(format!(
-            "container \"{container}\" in pod \"{pod}\" is waiting to start: ContainerCreating"
+            "container \"{container}\" in pod \"{pod}\" is waiting to start: {}",
+            in_words(waiting.unwrap_or("ContainerCreating"))
         ))
     })
+}
+
+/// Why the container waits, if it does.
+fn waiting_reason<'a>(status: &'a PodStatus, container: &str) -> Option<&'a str> {
+    let lists = [&status.init_container_statuses, &status.container_statuses, &status.ephemeral_container_statuses];
+    let own = lists.into_iter().flatten().flatten().find(|status| status.name == container)?;
+    own.state.as_ref()?.waiting.as_ref()?.reason.as_deref()
+}
+
+/// Source: `validateContainerLogStatus` in `pkg/kubelet/kubelet_pods.go` at v1.37.
+fn in_words(reason: &str) -> &str {
+    match reason {
+        "ErrImagePull" => "image can't be pulled",
+        "ImagePullBackOff" => "trying and failing to pull image",
+        other => other,
+    }
 }
 
 fn options(query: &Query) -> Result<Options, ReplyError> {
@@ -116,4 +136,34 @@ fn options(query: &Query) -> Result<Options, ReplyError> {
             _ => None,
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn logs_of_a_container_that_waits_say_what_for() {
+        let waits = |name: &str, reason: &str| {
+            json!({"name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"waiting": {"reason": reason}}})
+        };
+        let status: PodStatus = serde_json::from_value(json!({
+            "initContainerStatuses": [waits("i", "PodInitializing")],
+            "containerStatuses": [waits("a", "ImagePullBackOff"), waits("b", "ErrImagePull"), waits("c", "CrashLoopBackOff")]}))
+        .expect("status");
+        for (container, expected) in [
+            ("i", "PodInitializing"),
+            ("a", "trying and failing to pull image"),
+            ("b", "image can't be pulled"),
+            ("c", "CrashLoopBackOff"),
+            ("none", "ContainerCreating"),
+        ] {
+            let refused = choose(&[], false, "p", container, waiting_reason(&status, container)).expect_err("waits");
+            let expected = format!("container \"{container}\" in pod \"p\" is waiting to start: {expected}");
+            assert!(format!("{refused:?}").contains(&format!("{expected:?}")), "{refused:?}");
+        }
+    }
 }

@@ -1,7 +1,8 @@
 //! Container logs in CRI's format: `<RFC 3339 with nanoseconds> <stdout|stderr> <F|P> <text>`.
 //!
-//! A line longer than [`MAX_LINE_BYTES`] comes in parts tagged `P`, its end tagged `F`. A log that cannot be written (full
-//! disk) loses lines; it never stops the container. Source: `k8s.io/cri-api`, containerd `internal/cri/io/logger.go`.
+//! A line longer than [`MAX_LINE_BYTES`] comes in parts tagged `P`, its end tagged `F`; what was never ended by a line end
+//! is a part. A log that cannot be written (full disk) loses lines and tells how many bytes of log, once it can be written
+//! again; it never stops the container. Source: `k8s.io/cri-api`, containerd `internal/cri/io/logger.go`.
 
 use std::{
     fs::{File, OpenOptions},
@@ -23,19 +24,24 @@ pub(super) enum Stream {
 /// An open log file with what is unfinished of each stream's last line.
 pub(super) struct Log {
     path: PathBuf,
-    file: Option<File>,
+    file: Option<Box<dyn Write>>,
     unfinished: [Vec<u8>; 2],
+    /// The last write ended within an entry: what follows begins on a line of its own.
+    torn: bool,
+    /// Bytes that could not be written since the last that could.
+    lost: u64,
 }
 
 impl Log {
     pub(super) fn open(path: PathBuf) -> io::Result<Self> {
-        let file = Some(append(&path)?);
-        Ok(Self { path, file, unfinished: [Vec::new(), Vec::new()] })
+        let file: Box<dyn Write> = Box::new(append(&path)?);
+        Ok(Self { path, file: Some(file), unfinished: [Vec::new(), Vec::new()], torn: false, lost: 0 })
     }
 
     /// After rotation: goes on in a new file of the same name.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
-        self.file = Some(append(&self.path)?);
+        self.file = Some(Box::new(append(&self.path)?));
+        self.torn = false;
         Ok(())
     }
 
@@ -43,30 +49,62 @@ impl Log {
     pub(super) fn write(&mut self, stream: Stream, bytes: &[u8], now: u64) {
         let mut out = Vec::with_capacity(bytes.len() + 128);
         split(&mut self.unfinished[stream as usize], bytes, |text, full| entry(&mut out, stream, text, full, now));
-        self.put(&out);
+        self.put(&out, now);
     }
 
-    /// No more output will come: the unfinished lines are as long as they get.
+    /// No more output will come: the unfinished lines are as long as they get, and stay unended.
     pub(super) fn finish(&mut self, now: u64) {
         let mut out = Vec::new();
         for stream in [Stream::Stdout, Stream::Stderr] {
             let rest = std::mem::take(&mut self.unfinished[stream as usize]);
             if !rest.is_empty() {
-                entry(&mut out, stream, &rest, true, now);
+                entry(&mut out, stream, &rest, false, now);
             }
         }
-        self.put(&out);
+        self.put(&out, now);
         self.file = None;
     }
 
-    fn put(&mut self, out: &[u8]) {
+    fn put(&mut self, out: &[u8], now: u64) {
         if out.is_empty() {
             return;
         }
-        if let Some(file) = &mut self.file {
-            let _ = file.write_all(out);
+        let Some(file) = &mut self.file else { return };
+        let mut before = Vec::new();
+        if self.torn {
+            before.push(b'\n');
+        }
+        if self.lost > 0 {
+            let note = format!("[{} bytes of this log could not be written]", self.lost);
+            entry(&mut before, Stream::Stderr, note.as_bytes(), true, now);
+        }
+        if !before.is_empty() {
+            let written = write_some(file, &before);
+            self.torn = written > 0 && before[written - 1] != b'\n' || written == 0 && self.torn;
+            if written < before.len() {
+                self.lost += out.len() as u64;
+                return;
+            }
+            self.lost = 0;
+        }
+        let written = write_some(file, out);
+        self.torn = written > 0 && out[written - 1] != b'\n';
+        self.lost += (out.len() - written) as u64;
+    }
+}
+
+/// Writes as much as can be written; how much that is.
+fn write_some(file: &mut dyn Write, bytes: &[u8]) -> usize {
+    let mut written = 0;
+    while written < bytes.len() {
+        match file.write(&bytes[written..]) {
+            Ok(0) => break,
+            Ok(length) => written += length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break,
         }
     }
+    written
 }
 
 fn append(path: &PathBuf) -> io::Result<File> {
@@ -159,6 +197,54 @@ mod tests {
         let (out, rest) = lines(&[b"a", b"b\nc\n", b"\nd"]);
         assert_eq!(out, [("ab".to_owned(), true), ("c".to_owned(), true), (String::new(), true)]);
         assert_eq!(rest, 1);
+    }
+
+    /// A disk with room for so many bytes.
+    struct Disk(std::rc::Rc<std::cell::RefCell<(Vec<u8>, usize)>>);
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let (text, room) = &mut *self.0.borrow_mut();
+            let taken = bytes.len().min(*room);
+            if taken == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            text.extend_from_slice(&bytes[..taken]);
+            *room -= taken;
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_full_disk_costs_lines_but_no_line_is_glued_to_another() {
+        for room in [0, 5, 30, 47, 48, 49, 60] {
+            let disk = std::rc::Rc::new(std::cell::RefCell::new((Vec::new(), room)));
+            let mut log = Log {
+                path: PathBuf::new(),
+                file: Some(Box::new(Disk(disk.clone()))),
+                unfinished: [Vec::new(), Vec::new()],
+                torn: false,
+                lost: 0,
+            };
+            log.write(Stream::Stdout, b"first line\n", 0);
+            log.write(Stream::Stdout, b"second line\n", 0);
+            disk.borrow_mut().1 = 1000;
+            log.write(Stream::Stdout, b"third\n", 0);
+            log.write(Stream::Stdout, b"fourth", 0);
+            log.finish(0);
+            let text = String::from_utf8(disk.borrow().0.clone()).unwrap();
+            let lines: Vec<&str> = text.lines().collect();
+            let whole = |end: &str| {
+                lines.iter().any(|line| line.starts_with("1970-01-01T00:00:00.000000000Z std") && line.ends_with(end))
+            };
+            assert!(whole(" stdout F third") && whole(" stdout P fourth"), "{room}: {text}");
+            assert!(whole("bytes of this log could not be written]"), "{room}: {text}");
+            assert_eq!(text.matches("could not be written").count(), 1, "{room}: {text}");
+        }
     }
 
     #[test]
