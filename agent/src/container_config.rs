@@ -247,7 +247,7 @@ async fn own_mounts(
             &if pod.host_network() { node_file("/etc/hosts") } else { String::new() },
         );
         write_if_changed(&dir.join("etc-hosts"), &hosts, 0o644)?;
-        let of_node = node_file("/etc/resolv.conf");
+        let of_node = pod_files::node_resolv_conf(node_file);
         let resolver = pod_files::resolv_conf(&pod, &dns, &domain, &of_node);
         write_if_changed(&dir.join("resolv.conf"), &resolver, 0o644)?;
         write_if_changed(&hostname_file, &format!("{hostname}\n"), 0o644)?;

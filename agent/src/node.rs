@@ -18,7 +18,7 @@ use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use kube::{
     Api,
     api::{ObjectMeta, Patch, PatchParams, PostParams},
-    runtime::{WatchStreamExt, watcher},
+    runtime::watcher,
 };
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -29,6 +29,7 @@ use crate::{
     events::{EventRecorder, Severity},
     network::{PodNetwork, cni::CniNetwork},
     runtime::ImageService,
+    watch::{self, Pulse},
 };
 
 use clock::ClockView;
@@ -61,6 +62,8 @@ pub(crate) struct NodeManager {
     pub(crate) events: EventRecorder,
     pub(crate) view: NodeView,
     pub(crate) clock: ClockView,
+    /// Told by the Lease when the API is back.
+    pub(crate) pulse: Pulse,
 }
 
 impl NodeManager {
@@ -78,7 +81,7 @@ impl NodeManager {
             tokio::time::sleep(RETRY).await;
         }
         let config = watcher::Config::default().fields(&format!("metadata.name={}", self.config.node_name));
-        let stream = watcher(self.api(), config).default_backoff();
+        let stream = watch::events(self.api(), config, &self.pulse);
         let mut stream = std::pin::pin!(stream);
         let mut written = Written::default();
         let mut examiner = Examiner::new(&self.config, Arc::clone(&self.clock));
@@ -86,8 +89,14 @@ impl NodeManager {
         let mut cidr: Option<IpNet> = None;
         let mut next = Instant::now();
         let mut seen = false;
+        let mut back = self.pulse.subscribe();
         loop {
             tokio::select! {
+                // The control plane may have given the node up meanwhile.
+                Ok(()) = back.changed() => {
+                    written.at = None;
+                    next = Instant::now();
+                }
                 event = stream.next() => match event {
                     Some(Ok(watcher::Event::Init)) => seen = false,
                     Some(Ok(watcher::Event::InitApply(node) | watcher::Event::Apply(node))) => {

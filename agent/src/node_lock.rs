@@ -6,7 +6,14 @@ use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Write},
     path::{Path, PathBuf},
+    time::Duration,
 };
+
+use tokio::time::Instant;
+
+/// How long a dead holder may take to be gone.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Held as long as an agent, or a reset, works on the directory.
 #[derive(Debug)]
@@ -37,6 +44,18 @@ pub enum LockError {
 }
 
 impl NodeLock {
+    /// As [`NodeLock::acquire`], but waits a moment for a holder that is about to end: one that was killed keeps the lock
+    /// until the kernel has taken it down, and so does a child that it was just starting.
+    pub(crate) async fn acquire_soon(dir: &Path) -> Result<Self, LockError> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match Self::acquire(dir) {
+                Err(LockError::Held { .. }) if Instant::now() < deadline => tokio::time::sleep(PAUSE).await,
+                outcome => return outcome,
+            }
+        }
+    }
+
     /// Takes the lock, or says who has it. `dir` exists.
     pub(crate) fn acquire(dir: &Path) -> Result<Self, LockError> {
         let path = dir.join("agent.lock");
@@ -69,6 +88,20 @@ mod tests {
         assert!(refused.contains(&format!("PID {}", std::process::id())), "{refused}");
         drop(first);
         NodeLock::acquire(dir.path()).expect("free again");
+    }
+
+    #[tokio::test]
+    async fn a_holder_that_ends_is_waited_for_and_another_is_not_for_long() {
+        let dir = tempfile::tempdir().expect("directory");
+        let first = NodeLock::acquire(dir.path()).expect("free");
+        let began = Instant::now();
+        NodeLock::acquire_soon(dir.path()).await.expect_err("held");
+        assert!(began.elapsed() >= PATIENCE, "{:?}", began.elapsed());
+        let path = dir.path().to_owned();
+        let second = tokio::spawn(async move { NodeLock::acquire_soon(&path).await });
+        tokio::time::sleep(PATIENCE / 2).await;
+        drop(first);
+        second.await.expect("no panic").expect("free by then");
     }
 
     #[test]

@@ -213,6 +213,23 @@ fn append_new<'a>(list: &mut Vec<String>, more: impl Iterator<Item = &'a String>
     }
 }
 
+/// The node's own resolver configuration, as pods can use it: a stub that listens on the node's loopback (systemd-resolved)
+/// is nobody's in a pod's network, and what it forwards to is written down elsewhere.
+pub(crate) fn node_resolv_conf(read: impl Fn(&str) -> String) -> String {
+    let main = read("/etc/resolv.conf");
+    let servers = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
+        lines.map(|rest| rest.trim().to_owned()).filter(|server| !server.is_empty()).collect()
+    };
+    let local = |server: &String| server.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    let own = servers(&main);
+    if own.is_empty() || !own.iter().all(local) {
+        return main;
+    }
+    let behind = read("/run/systemd/resolve/resolv.conf");
+    if servers(&behind).iter().any(|server| !local(server)) { behind } else { main }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,5 +341,21 @@ mod tests {
         assert!(messages[1].ends_with(" s32"), "{messages:?}");
         let text = resolv_conf(&pod, &[], "cluster.local", "");
         assert!(text.ends_with(" s32\n") && !text.contains("192.0.2.4"), "{text}");
+    }
+
+    #[test]
+    fn pods_ask_what_the_nodes_stub_asks() {
+        let stub = "nameserver 127.0.0.53\noptions edns0\n";
+        let real = "nameserver 192.0.2.1\nsearch example.test\n";
+        for (main, behind, expected) in [
+            (stub, real, real),
+            ("nameserver 192.0.2.9\n", real, "nameserver 192.0.2.9\n"),
+            ("nameserver 127.0.0.1\nnameserver 192.0.2.9\n", real, "nameserver 127.0.0.1\nnameserver 192.0.2.9\n"),
+            (stub, "", stub),
+            ("", real, ""),
+        ] {
+            let read = |path: &str| if path.starts_with("/run") { behind } else { main }.to_owned();
+            assert_eq!(node_resolv_conf(read), expected);
+        }
     }
 }

@@ -16,15 +16,14 @@ use coracle_cni::iptables::{Iptables, IptablesError};
 use futures::StreamExt as _;
 use ipnet::IpNet;
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
-use kube::{
-    Api,
-    runtime::{WatchStreamExt as _, watcher},
-};
+use kube::{Api, runtime::watcher};
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
+
+use crate::watch::{self, Pulse};
 
 use self::{
     change_tracker::ChangeTracker, conntrack::Targets, iptables::Writer, rules::Frame, service_route::ServiceRoute,
@@ -51,6 +50,8 @@ pub struct ProxyConfig {
     pub service_cidrs: Vec<IpNet>,
     /// How often the kernel's rules are compared even if nothing changed: at most 30 s.
     pub repair_interval: Duration,
+    /// Told when the API is back after a silence.
+    pub pulse: Pulse,
 }
 
 /// Why the proxy cannot work at all.
@@ -78,6 +79,7 @@ pub async fn run(client: kube::Client, config: ProxyConfig, shutdown: Cancellati
         writer: Some(Writer::new(iptables, frame)),
         route,
         repair_interval: config.repair_interval,
+        pulse: config.pulse.clone(),
         retry_delay: None,
         cleaning: JoinSet::new(),
     };
@@ -94,6 +96,7 @@ struct Proxy {
     writer: Option<Writer>,
     route: ServiceRoute,
     repair_interval: Duration,
+    pulse: Pulse,
     /// Set after a failure.
     retry_delay: Option<Duration>,
     /// At most one cleaning of UDP flows at a time.
@@ -102,8 +105,8 @@ struct Proxy {
 
 impl Proxy {
     async fn run(mut self, client: kube::Client, shutdown: CancellationToken) {
-        let services = watcher(Api::<Service>::all(client.clone()), watcher::Config::default()).default_backoff();
-        let slices = watcher(Api::<EndpointSlice>::all(client), watcher::Config::default()).default_backoff();
+        let services = watch::events(Api::<Service>::all(client.clone()), watcher::Config::default(), &self.pulse);
+        let slices = watch::events(Api::<EndpointSlice>::all(client), watcher::Config::default(), &self.pulse);
         let (mut services, mut slices) = (pin!(services), pin!(slices));
         let mut repair_at = Instant::now() + self.repair_interval;
         // When the next write would be due if they came evenly: at most `WRITE_CREDIT` intervals ahead of the clock.

@@ -41,7 +41,7 @@ const OWN_CHAINS: &str = "CORACLE-";
 /// # Errors
 /// [`ResetError`] lists what is left; running it again is harmless.
 pub async fn reset(config: AgentConfig) -> Result<(), ResetError> {
-    let _lock = if config.run_dir.is_dir() { Some(NodeLock::acquire(&config.run_dir)?) } else { None };
+    let _lock = if config.run_dir.is_dir() { Some(NodeLock::acquire_soon(&config.run_dir).await?) } else { None };
     let mut failures = Vec::new();
     if let Err(error) = remove_pods(&config).await {
         failures.push(format!("pods: {error:#}"));

@@ -6,10 +6,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Service;
-use kube::{
-    Api,
-    runtime::{WatchStreamExt, watcher},
-};
+use kube::{Api, runtime::watcher};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -62,8 +59,13 @@ impl ServiceIndex {
     }
 
     /// Watches until `shutdown`.
-    pub(crate) async fn run(self: Arc<Self>, client: kube::Client, shutdown: CancellationToken) {
-        let stream = watcher(Api::<Service>::all(client), watcher::Config::default()).default_backoff();
+    pub(crate) async fn run(
+        self: Arc<Self>,
+        client: kube::Client,
+        pulse: crate::watch::Pulse,
+        shutdown: CancellationToken,
+    ) {
+        let stream = crate::watch::events(Api::<Service>::all(client), watcher::Config::default(), &pulse);
         let mut stream = std::pin::pin!(stream);
         let mut listing = BTreeMap::new();
         loop {

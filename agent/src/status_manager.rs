@@ -39,7 +39,8 @@ const LAZY: Duration = Duration::from_millis(200);
 const MAX_IN_FLIGHT: usize = 16;
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
 const RETRY_MIN: Duration = Duration::from_millis(250);
-const RETRY_MAX: Duration = Duration::from_secs(30);
+/// Short: after a partition the control plane is to know soon what runs here.
+const RETRY_MAX: Duration = Duration::from_secs(5);
 /// Commands wait only while the task handles another one; two a pod suffice.
 const QUEUE: usize = 256;
 

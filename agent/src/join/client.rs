@@ -15,7 +15,9 @@ use tower::{BoxError, ServiceBuilder};
 use super::{Identity, JoinError};
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// A watch whose server has silently gone is noticed after four of these.
+/// What is sent and not acknowledged for so long never arrives: without a limit a request of before a partition waits for
+/// the kernel's own patience, minutes after the network is whole again. Also how soon a silent server is noticed.
+const UNACKNOWLEDGED_LIMIT: Duration = Duration::from_secs(15);
 const KEEPALIVE: Duration = Duration::from_secs(5);
 const KEEPALIVE_RETRIES: u32 = 3;
 
@@ -41,6 +43,7 @@ pub(crate) fn connect(
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_connect_timeout(Some(CONNECT_LIMIT));
+    tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED_LIMIT));
     tcp.set_keepalive(Some(KEEPALIVE));
     tcp.set_keepalive_interval(Some(KEEPALIVE));
     tcp.set_keepalive_retries(Some(KEEPALIVE_RETRIES));

@@ -19,10 +19,7 @@ use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api,
-    runtime::{
-        WatchStreamExt as _,
-        watcher::{self, Event, watcher},
-    },
+    runtime::watcher::{self, Event},
 };
 use nix::errno::Errno;
 use tokio::time::{Instant, sleep_until};
@@ -49,6 +46,8 @@ pub struct RoutesConfig {
     pub network: Option<Arc<CniNetwork>>,
     /// How often the kernel's routes are compared even if no node changed.
     pub repair_interval: Duration,
+    /// Told when the API is back after a silence.
+    pub pulse: crate::watch::Pulse,
 }
 
 /// Why routes cannot be kept at all.
@@ -70,7 +69,7 @@ pub enum RoutesError {
 /// Only what makes going on useless; failures of single routes are logged and tried again.
 pub async fn run(client: kube::Client, config: RoutesConfig, shutdown: CancellationToken) -> Result<(), RoutesError> {
     let mut nodes = Nodes::default();
-    let events = watcher(Api::<Node>::all(client), watcher::Config::default()).default_backoff();
+    let events = crate::watch::events(Api::<Node>::all(client), watcher::Config::default(), &config.pulse);
     let mut events = pin!(events);
     let mut last = Instant::now();
     let mut applied: Option<BTreeMap<String, NodeNetwork>> = None;

@@ -19,12 +19,14 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 
 use super::NodeView;
+use crate::watch::Pulse;
 
 const NAMESPACE: &str = "kube-node-lease";
 const DURATION_SECS: i32 = 40;
-const REQUEST_LIMIT: Duration = Duration::from_secs(10);
+/// Short, as is the longest pause: what is asked while the network is gone must not keep the node from being back soon.
+const REQUEST_LIMIT: Duration = Duration::from_secs(5);
 const RETRY_MIN: Duration = Duration::from_millis(200);
-const RETRY_MAX: Duration = Duration::from_secs(7);
+const RETRY_MAX: Duration = Duration::from_secs(3);
 /// Between two renewals whose clock was set back meanwhile.
 const STEP: Duration = Duration::from_millis(1);
 
@@ -34,6 +36,7 @@ pub(crate) async fn run(
     node_name: String,
     interval: Duration,
     node: NodeView,
+    pulse: Pulse,
     shutdown: CancellationToken,
 ) {
     let keeper = Keeper { api: Api::namespaced(client, NAMESPACE), node_name, node };
@@ -43,6 +46,9 @@ pub(crate) async fn run(
         let pause = match tokio::time::timeout(REQUEST_LIMIT, keeper.renew(known.take())).await {
             Ok(Ok(lease)) => {
                 known = Some(lease);
+                if failures > 0 {
+                    pulse.answered();
+                }
                 failures = 0;
                 interval
             }
@@ -53,6 +59,7 @@ pub(crate) async fn run(
             }
             Err(_) => {
                 tracing::warn!("renew the node's Lease: the API server does not answer");
+                failures += 1;
                 RETRY_MIN
             }
         };
@@ -132,5 +139,30 @@ mod tests {
         assert_eq!(renewal(None, at(100)), at(100));
         assert_eq!(renewal(Some(&MicroTime(at(90))), at(100)), at(100));
         assert_eq!(renewal(Some(&MicroTime(at(700))), at(100)), at(700) + STEP);
+    }
+
+    #[tokio::test]
+    async fn the_first_answer_after_a_silence_is_told() {
+        let asked = std::sync::atomic::AtomicUsize::new(0);
+        let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+            let number = asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            async move {
+                if (1..4).contains(&number) {
+                    return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
+                }
+                let lease = serde_json::json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                    "metadata": {"name": "n", "resourceVersion": "1"}, "spec": {}});
+                Ok(http::Response::new(kube::client::Body::from(lease.to_string().into_bytes())))
+            }
+        });
+        let client = kube::Client::new(service, NAMESPACE);
+        let (pulse, shutdown) = (Pulse::default(), CancellationToken::new());
+        let mut back = pulse.subscribe();
+        let interval = Duration::from_millis(1);
+        let keeper = tokio::spawn(run(client, "n".to_owned(), interval, NodeView::default(), pulse, shutdown.clone()));
+        tokio::time::timeout(Duration::from_secs(20), back.changed()).await.expect("told").expect("it runs");
+        assert_eq!(*back.borrow(), 1, "and only then");
+        shutdown.cancel();
+        keeper.await.expect("no panic");
     }
 }

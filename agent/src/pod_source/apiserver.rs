@@ -1,31 +1,32 @@
 //! Pods bound to this node, watched at the API server.
 //!
-//! A stream that breaks is resumed, one that is too old (410) listed anew, both with a back-off: that is kube-rs's
-//! watcher. Here events only change their form.
+//! A stream that breaks is resumed, one that is too old (410) listed anew, both with a back-off ([`crate::watch`]). Here
+//! events only change their form.
 
 use std::sync::Arc;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api,
-    runtime::{WatchStreamExt, watcher},
-};
+use kube::{Api, runtime::watcher};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::SourceEvent;
-use crate::pod::PodExt;
+use crate::{
+    pod::PodExt,
+    watch::{self, Pulse},
+};
 
 /// Watches until `shutdown`.
 pub(crate) async fn run(
     client: kube::Client,
     node_name: String,
     events: mpsc::Sender<SourceEvent>,
+    pulse: Pulse,
     shutdown: CancellationToken,
 ) {
     let config = watcher::Config::default().fields(&format!("spec.nodeName={node_name}"));
-    let stream = watcher(Api::<Pod>::all(client), config).default_backoff();
+    let stream = watch::events(Api::<Pod>::all(client), config, &pulse);
     let mut stream = std::pin::pin!(stream);
     let mut listing = Vec::new();
     loop {

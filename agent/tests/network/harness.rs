@@ -187,6 +187,7 @@ impl Node {
             cluster_cidrs: vec![CLUSTER_CIDR.parse().unwrap()],
             service_cidrs: vec![SERVICE_CIDR.parse().unwrap()],
             repair_interval,
+            pulse: coracle_agent::Pulse::default(),
         };
         let api = self.api.clone();
         self.spawn(move |shutdown| async move { proxy::run(api.client(), config, shutdown).await.unwrap() })
@@ -199,6 +200,7 @@ impl Node {
             node_ip: Some(self.address.into()),
             network: network.map(Arc::new),
             repair_interval: Duration::from_millis(200),
+            pulse: coracle_agent::Pulse::default(),
         };
         let api = self.api.clone();
         self.spawn(move |shutdown| async move { routes::run(api.client(), config, shutdown).await.unwrap() })
