@@ -1,11 +1,11 @@
 //! Crash and image-pull back-off: 10 s, doubling to 5 min, forgotten after 10 min of peace.
 //!
-//! Semantics of client-go's `flowcontrol.Backoff` as kubelet uses it. No clock inside: the caller says what time it is.
+//! Semantics of client-go's `flowcontrol.Backoff` as kubelet uses it. No clock inside: the caller says what time it is,
+//! by the clock that nobody sets.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, SystemTime},
-};
+use std::{collections::HashMap, time::Duration};
+
+use tokio::time::Instant;
 
 /// First delay.
 const INITIAL: Duration = Duration::from_secs(10);
@@ -14,7 +14,7 @@ const MAX: Duration = Duration::from_secs(300);
 
 struct Entry {
     delay: Duration,
-    last_update: SystemTime,
+    last_update: Instant,
 }
 
 /// Delays by key. Owned by one pod worker.
@@ -25,21 +25,22 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     /// How long `key` must still wait after what happened at `event`; `None` when it may go on now.
-    pub(crate) fn remaining(&self, key: &str, event: SystemTime, now: SystemTime) -> Option<(Duration, Duration)> {
+    pub(crate) fn remaining(&self, key: &str, event: Instant, now: Instant) -> Option<(Duration, Duration)> {
         let entry = self.entries.get(key)?;
         if has_expired(event, entry.last_update) {
             return None;
         }
-        let since = now.duration_since(event).unwrap_or_default();
+        let since = now.saturating_duration_since(event);
         entry.delay.checked_sub(since).filter(|left| !left.is_zero()).map(|left| (left, entry.delay))
     }
 
     /// Counts one more try, made now because of what happened at `event`.
-    pub(crate) fn next(&mut self, key: &str, event: SystemTime, now: SystemTime) {
+    pub(crate) fn next(&mut self, key: &str, event: Instant, now: Instant) {
         let delay = match self.entries.get(key) {
             Some(entry) if !has_expired(event, entry.last_update) => (entry.delay * 2).min(MAX),
             _ => INITIAL,
         };
+        self.entries.retain(|_, entry| !has_expired(now, entry.last_update));
         self.entries.insert(key.to_owned(), Entry { delay, last_update: now });
     }
 
@@ -49,16 +50,20 @@ impl Backoff {
     }
 }
 
-fn has_expired(event: SystemTime, last_update: SystemTime) -> bool {
-    event.duration_since(last_update).is_ok_and(|quiet| quiet > MAX * 2)
+fn has_expired(event: Instant, last_update: Instant) -> bool {
+    event.saturating_duration_since(last_update) > MAX * 2
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
 
-    fn at(seconds: u64) -> SystemTime {
-        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+    fn at(seconds: u64) -> Instant {
+        *START + Duration::from_secs(seconds)
     }
 
     #[test]

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use crate::{
     config::AgentConfig,
     events::EventRecorder,
-    node::facts::Machine,
+    node::{NodeView, facts::Machine},
     objects::Objects,
     pod::{PodExt, is_final},
     runtime::{ImageService, RuntimeService, types::PodRef},
@@ -28,6 +28,8 @@ pub(crate) struct NodeContext {
     pub(crate) services: Arc<ServiceIndex>,
     pub(crate) volumes: VolumeManager,
     pub(crate) machine: Arc<Machine>,
+    /// The own Node object as last seen.
+    pub(crate) node: NodeView,
     /// The desired pods; the sync loop writes them.
     pub(crate) pods: PodsView,
     /// Told when they have changed.

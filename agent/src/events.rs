@@ -5,6 +5,7 @@
 //! five minutes). Events lost to a full queue are counted in the log; nothing depends on them.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -45,7 +46,7 @@ pub(crate) enum Severity {
 struct Record {
     object: ObjectReference,
     severity: Severity,
-    reason: &'static str,
+    reason: Cow<'static, str>,
     message: String,
     at: SystemTime,
     due: Instant,
@@ -73,7 +74,7 @@ impl EventRecorder {
         pod: &Pod,
         container: Option<&str>,
         severity: Severity,
-        reason: &'static str,
+        reason: impl Into<Cow<'static, str>>,
         message: impl Into<String>,
     ) {
         let field_path = container.map(|name| {
@@ -96,7 +97,7 @@ impl EventRecorder {
             resource_version: pod.metadata.resource_version.clone(),
             field_path,
         };
-        self.record(object, severity, reason, message.into());
+        self.record(object, severity, reason.into(), message.into());
     }
 
     /// About the node.
@@ -109,17 +110,17 @@ impl EventRecorder {
             uid: node.metadata.name.clone(),
             ..ObjectReference::default()
         };
-        self.record(object, severity, reason, message.into());
+        self.record(object, severity, reason.into(), message.into());
     }
 
-    fn record(&self, object: ObjectReference, severity: Severity, reason: &'static str, mut message: String) {
+    fn record(&self, object: ObjectReference, severity: Severity, reason: Cow<'static, str>, mut message: String) {
         if message.len() > MAX_MESSAGE {
             let end = (0..=MAX_MESSAGE).rev().find(|&at| message.is_char_boundary(at)).unwrap_or(0);
             message.truncate(end);
         }
         let record = Record { object, severity, reason, message, at: SystemTime::now(), due: Instant::now() + DELAY };
         if let Err(mpsc::error::TrySendError::Full(record)) = self.queue.try_send(record) {
-            tracing::warn!(reason = record.reason, message = record.message, "too many events: dropped one");
+            tracing::warn!(reason = &*record.reason, message = record.message, "too many events: dropped one");
         }
     }
 }
@@ -129,7 +130,7 @@ struct Key {
     uid: Option<String>,
     field_path: Option<String>,
     severity: Severity,
-    reason: &'static str,
+    reason: Cow<'static, str>,
     message: String,
 }
 
@@ -181,7 +182,7 @@ impl EventWriter {
             uid: record.object.uid.clone(),
             field_path: record.object.field_path.clone(),
             severity: record.severity,
-            reason: record.reason,
+            reason: record.reason.clone(),
             message: record.message.clone(),
         };
         if let Some(seen) = self.seen.get_mut(&key).filter(|seen| seen.at.elapsed() < REMEMBER) {
@@ -228,7 +229,7 @@ impl EventWriter {
                 ..ObjectMeta::default()
             },
             involved_object: record.object.clone(),
-            reason: Some(record.reason.to_owned()),
+            reason: Some(record.reason.clone().into_owned()),
             message: Some(record.message.clone()),
             type_: Some(if record.severity == Severity::Normal { "Normal" } else { "Warning" }.to_owned()),
             count: Some(1),

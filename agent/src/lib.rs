@@ -10,12 +10,13 @@
 //! | `pod_source`, `pod_manager` | the pods wanted here, watched and kept on disk |
 //! | `sync_loop` | one `select!` over everything that happens |
 //! | `pod_workers` | one task a pod: sync, terminate, remove |
-//! | `pod_actions`, `pod_status`, `allocation`, `backoff` | what to do and what to report (pure) |
+//! | `predicates`, `pod_actions`, `pod_status`, `allocation`, `backoff` | whom to take, what to do and what to report (pure) |
 //! | `container_config`, `pod_files` | from a Pod to what the runtime is asked for |
 //! | `volume` | what containers mount |
 //! | `prober`, `lifecycle` | probes and hooks |
 //! | `stages` | where the time of a pod's start goes |
 //! | `status_manager`, `events` | the only writers of pod statuses and events |
+//! | `watch` | watches of the API that are soon back when it is |
 //! | `server`, `logs` | the HTTPS API on port 10250, container logs |
 //! | `qos_cgroups` | the share of each QoS class, and of all pods |
 //! | [`eviction`], `psi` | what the machine is short of, and which pods go for it |
@@ -51,6 +52,7 @@ mod pod_manager;
 mod pod_source;
 mod pod_status;
 mod pod_workers;
+mod predicates;
 mod prober;
 pub mod proxy;
 mod psi;
@@ -67,6 +69,7 @@ mod stages;
 mod status_manager;
 mod sync_loop;
 mod volume;
+mod watch;
 
 pub use config::{AgentConfig, ApiAccess, ConfigError};
 pub use join::{JoinError, TokenError};
@@ -74,6 +77,7 @@ pub use node_lock::LockError;
 pub use removal::remove_tree;
 pub use reserved::{Reserved, ReservedError};
 pub use reset::{ResetError, reset};
+pub use watch::Pulse;
 
 use std::path::PathBuf;
 

@@ -155,8 +155,8 @@ fn plan_new_sandbox(pod: &Pod, observed: &Observed<'_>, attempt: u32, actions: &
     let never = |container: &Container| {
         restart_policy(pod, container) == RestartPolicy::Never && container.restart_policy_rules.is_none()
     };
-    if pod.containers().iter().all(never) && attempt != 0 && !observed.containers.is_empty() {
-        // A pod that must not restart ends with its sandbox.
+    if pod.containers().iter().all(never) && !observed.containers.is_empty() {
+        // A pod that must not restart ends with its sandbox, though no record of that may be left.
         actions.kill_pod = observed.containers.iter().any(is_alive)
             || observed.sandboxes.iter().any(|s| s.state == SandboxState::Ready);
         return;

@@ -8,7 +8,7 @@ mod containers;
 mod phase;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     net::IpAddr,
     time::SystemTime,
 };
@@ -22,7 +22,11 @@ use crate::{
 };
 
 pub(crate) use conditions::is_own as is_own_condition;
+pub(crate) use containers::ID_SCHEME;
 pub(crate) use phase::Phase;
+
+/// Begins the message of a pod that the node does not take.
+pub(crate) const REJECTED: &str = "Pod was rejected: ";
 
 /// Why a container does not run, as the worker's last attempt to start it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +61,8 @@ pub(crate) struct StatusInput<'a> {
     pub(crate) terminated: bool,
     /// A verdict on the whole pod (`DeadlineExceeded`...), with reason and message: the phase is Failed.
     pub(crate) failed: Option<&'a WaitingReason>,
+    /// Running containers whose postStart hook is not done.
+    pub(crate) hooked: &'a HashSet<ContainerId>,
     /// Why the pod does not have the requests and limits of its spec.
     pub(crate) resize_pending: Option<&'a WaitingReason>,
     /// Why its cgroups could not be changed.
@@ -66,13 +72,20 @@ pub(crate) struct StatusInput<'a> {
 /// Computes the status.
 pub(crate) fn generate(input: &StatusInput<'_>) -> PodStatus {
     let pod = input.pod;
-    let init_container_statuses = containers::statuses(input, pod.init_containers(), true);
-    let container_statuses = containers::statuses(input, pod.containers(), false);
-    let ephemeral_container_statuses = containers::ephemeral_statuses(input);
+    if let Some(status) = rejected(input) {
+        return status;
+    }
+    let mut init_container_statuses = containers::statuses(input, pod.init_containers(), true);
+    let mut container_statuses = containers::statuses(input, pod.containers(), false);
+    let mut ephemeral_container_statuses = containers::ephemeral_statuses(input);
     let phase = match input.failed {
         Some(_) => Phase::Failed,
         None => phase::compute(pod, &init_container_statuses, &container_statuses, input.terminated, input.previous),
     };
+    if input.terminated {
+        containers::close(pod, &mut init_container_statuses, &mut container_statuses);
+        containers::close_all(&mut ephemeral_container_statuses);
+    }
     let conditions = conditions::generate(input, phase, &init_container_statuses, &container_statuses);
     let ips = pod_ips(input);
     let previous = input.previous;
@@ -96,6 +109,29 @@ pub(crate) fn generate(input: &StatusInput<'_>) -> PodStatus {
         resource_claim_statuses: previous.resource_claim_statuses.clone(),
         ..PodStatus::default()
     }
+}
+
+/// Of a pod that the node does not take, or did not when it was asked: nothing of it was ever made. Conditions of others
+/// stay. Source: `rejectPod` in `pkg/kubelet/kubelet.go` at v1.37.
+fn rejected(input: &StatusInput<'_>) -> Option<PodStatus> {
+    let previous = input.previous;
+    let told = input.failed.map(|why| (Some(why.reason.clone()), Some(why.message.clone())));
+    let earlier =
+        || (previous.phase.as_deref() == Some("Failed")).then(|| (previous.reason.clone(), previous.message.clone()));
+    let (reason, message) = told.or_else(earlier)?;
+    if !message.as_deref().is_some_and(|message| message.starts_with(REJECTED)) {
+        return None;
+    }
+    Some(PodStatus {
+        phase: Some(Phase::Failed.as_str().to_owned()),
+        reason,
+        message,
+        conditions: previous.conditions.clone(),
+        start_time: previous.start_time.clone().or_else(|| Some(api_time(input.now))),
+        qos_class: Some(previous.qos_class.clone().unwrap_or_else(|| input.pod.qos_class().as_str().to_owned())),
+        observed_generation: input.pod.metadata.generation,
+        ..PodStatus::default()
+    })
 }
 
 /// Addresses of the pod: the node's with host network; the last known ones when the sandbox has gone.

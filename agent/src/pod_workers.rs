@@ -8,20 +8,26 @@
 //! and stops the containers of its pod.
 
 mod actions;
+mod hooks;
 mod images;
 mod kill;
+mod observe;
 mod publish;
+mod remembered;
 mod resize;
 mod terminate;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use k8s_openapi::api::core::v1::Pod;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::{
+    sync::{Notify, mpsc, watch},
+    time::Instant,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -30,15 +36,14 @@ use crate::{
     context::NodeContext,
     eviction::manager::Eviction,
     objects::FRESH,
-    pod::{PodExt, system_time},
+    pod::PodExt,
     pod_actions::{self, Observed, PodActions},
-    pod_status::{ProbeState, WaitingReason},
-    prober::{PodProbes, Seed},
-    runtime::types::{ContainerId, ContainerStatus, PodUid, SandboxState, SandboxStatus},
+    pod_status::{self, WaitingReason},
+    prober::PodProbes,
+    runtime::types::{ContainerId, PodUid},
 };
+use observe::RuntimeState;
 
-/// What ran before the agent did is probed anew once the API server has told what it knows of it, or is silent this long.
-const SILENCE: Duration = Duration::from_secs(30);
 /// Pause after a sync that failed, doubled up to [`RETRY_MAX`].
 const RETRY_MIN: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(60);
@@ -54,15 +59,23 @@ pub(crate) struct Desired {
     pub(crate) told: bool,
     /// It has to go for want of something: it fails with this.
     evicted: Option<WaitingReason>,
+    /// The node does not take it: it fails with this, and nothing of it is ever started.
+    rejected: Option<WaitingReason>,
 }
 
 impl Desired {
     pub(crate) fn new(pod: Arc<Pod>, gone: bool, told: bool) -> Self {
-        Self { pod, gone, told, evicted: None }
+        Self { pod, gone, told, evicted: None, rejected: None }
+    }
+
+    /// A pod that the node does not take.
+    pub(crate) fn rejected(pod: Arc<Pod>, told: bool, why: WaitingReason) -> Self {
+        let why = WaitingReason { message: format!("{}{}", pod_status::REJECTED, why.message), ..why };
+        Self { pod, gone: false, told, evicted: None, rejected: Some(why) }
     }
 
     fn must_stop(&self) -> bool {
-        self.gone || self.evicted.is_some() || self.pod.is_deleting()
+        self.gone || self.evicted.is_some() || self.rejected.is_some() || self.pod.is_deleting()
     }
 }
 
@@ -91,8 +104,8 @@ impl PodWorkers {
         let uid = desired.pod.uid();
         if let Some(handle) = self.workers.get(&uid) {
             handle.desired.send_modify(|now| {
-                let evicted = now.evicted.take();
-                *now = Desired { evicted, ..desired };
+                let (evicted, rejected) = (now.evicted.take(), now.rejected.take());
+                *now = Desired { evicted, rejected, ..desired };
             });
             return;
         }
@@ -148,25 +161,6 @@ impl PodWorkers {
     }
 }
 
-/// What runs for the pod, as last read.
-#[derive(Default)]
-struct RuntimeState {
-    sandboxes: Vec<SandboxStatus>,
-    containers: Vec<ContainerStatus>,
-}
-
-impl RuntimeState {
-    /// The newest sandbox that containers run in.
-    fn ready_sandbox(&self) -> Option<&SandboxStatus> {
-        let ready = self.sandboxes.iter().filter(|sandbox| sandbox.state == SandboxState::Ready);
-        ready.max_by_key(|sandbox| sandbox.attempt)
-    }
-
-    fn ips(&self) -> Vec<std::net::IpAddr> {
-        self.sandboxes.iter().max_by_key(|s| (s.attempt, s.created_at)).map(|s| s.ips.clone()).unwrap_or_default()
-    }
-}
-
 struct PodWorker {
     ctx: Arc<NodeContext>,
     uid: PodUid,
@@ -184,8 +178,14 @@ struct PodWorker {
     failed: Option<WaitingReason>,
     resize_pending: Option<WaitingReason>,
     resize_error: Option<String>,
+    hooks: hooks::Hooks,
+    /// Running before this worker was; `None` until it has looked.
+    inherited: Option<HashSet<ContainerId>>,
+    /// When the end of a container was seen.
+    ended: HashMap<ContainerId, Instant>,
+    began: Instant,
     started_at: SystemTime,
-    volumes_checked: Option<tokio::time::Instant>,
+    volumes_checked: Option<Instant>,
     failures: u32,
 }
 
@@ -225,6 +225,10 @@ impl PodWorker {
             failed: None,
             resize_pending: None,
             resize_error: None,
+            hooks: hooks::Hooks::default(),
+            inherited: None,
+            ended: HashMap::new(),
+            began: Instant::now(),
             started_at: SystemTime::now(),
             volumes_checked: None,
             failures: 0,
@@ -275,7 +279,7 @@ impl PodWorker {
     fn take_desired(&mut self) {
         let now = self.desired.borrow_and_update().clone();
         (self.pod, self.gone, self.told) = (now.pod, self.gone || now.gone, self.told || now.told);
-        self.failed = self.failed.take().or(now.evicted);
+        self.failed = self.failed.take().or(now.rejected).or(now.evicted);
     }
 
     /// Reads, decides, acts, reports.
@@ -284,6 +288,17 @@ impl PodWorker {
             Some(state) => state,
             None => return Progress::Failed,
         };
+        let state = if self.settle_hooks(&state).await {
+            match self.observe().await {
+                Some(state) => state,
+                None => return Progress::Failed,
+            }
+        } else {
+            state
+        };
+        if !self.told && remembered::must_be_told(&self.pod, &state.containers) {
+            return Progress::Settled(None);
+        }
         self.sync_probes(&state);
         if self.deadline().is_some_and(|left| left.is_zero()) {
             let message = "Pod was active on the node longer than the specified deadline".to_owned();
@@ -338,49 +353,6 @@ impl PodWorker {
         }
     }
 
-    async fn observe(&self) -> Option<RuntimeState> {
-        match self.ctx.runtime.pod_state(&self.uid).await {
-            Ok((sandboxes, containers)) => Some(RuntimeState { sandboxes, containers }),
-            Err(error) => {
-                tracing::warn!(pod = %self.pod.display(), %error, "read the state of a pod");
-                None
-            }
-        }
-    }
-
-    fn sync_probes(&mut self, state: &RuntimeState) {
-        let began = self.started_at;
-        let unsaid = !self.told && began.elapsed().is_ok_and(|age| age < SILENCE);
-        let pod = Arc::clone(&self.pod);
-        // What ran before this agent did keeps its last known state until the probes say otherwise.
-        let seed = |status: &ContainerStatus, started_at: SystemTime| {
-            if started_at >= began {
-                return Seed::Fresh;
-            }
-            if unsaid {
-                return Seed::Unsaid;
-            }
-            let id = format!("coracle://{}", status.id);
-            let known = pod.status_or_default();
-            let mut statuses =
-                known.container_statuses.iter().flatten().chain(known.init_container_statuses.iter().flatten());
-            match statuses.find(|known| known.container_id.as_deref() == Some(&id)) {
-                Some(known) => Seed::Kept(ProbeState { started: known.started == Some(true), ready: known.ready }),
-                None => Seed::Fresh,
-            }
-        };
-        self.probes.sync(&self.ctx, &self.pod, &state.containers, &state.ips(), &self.wake, seed);
-    }
-
-    /// How long the pod may still run, if it has a deadline.
-    fn deadline(&self) -> Option<Duration> {
-        let limit = u64::try_from(self.pod.spec_or_default().active_deadline_seconds?).ok()?;
-        let known = self.ctx.status.get(&self.uid).and_then(|status| status.start_time);
-        let start = known.or_else(|| self.pod.status_or_default().start_time.clone());
-        let start = start.map_or(self.started_at, |start| system_time(&start));
-        Some(Duration::from_secs(limit).saturating_sub(start.elapsed().unwrap_or_default()))
-    }
-
     /// Brings ConfigMaps, Secrets and tokens up to date now and then.
     async fn refresh_volumes(&mut self) {
         let due = match self.volumes_checked {
@@ -389,7 +361,7 @@ impl PodWorker {
             Some(at) => at.elapsed() >= self.ctx.config.sync_interval * 59 / 60,
         };
         if due {
-            self.volumes_checked = Some(tokio::time::Instant::now());
+            self.volumes_checked = Some(Instant::now());
             if let Err(error) = self.ctx.volumes.ensure(&self.pod, FRESH).await {
                 tracing::warn!(pod = %self.pod.display(), %error, "refresh volumes");
             }

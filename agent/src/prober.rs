@@ -3,9 +3,11 @@
 //! Each pod worker owns a [`PodProbes`]; each probe of each running container is a task of its own that writes its
 //! verdict into shared state and wakes the worker when the verdict changes. Readiness and startup probes that have not
 //! yet succeeded are tried early and often (5 ms, doubling up to the period): a server that listens after 20 ms is ready
-//! after 25 ms, not at the next period. Early tries never count as failures.
+//! after 25 ms, not at the next period. Early tries never count as failures. Probes that run a command are not hastened:
+//! what a command does is its author's to space.
 
 mod exec;
+mod grpc;
 pub(crate) mod http;
 mod tcp;
 
@@ -35,13 +37,13 @@ use crate::{
 
 /// First distance of early tries.
 const EARLY: Duration = Duration::from_millis(5);
-/// Early tries that run a command are dearer.
-const EARLY_EXEC: Duration = Duration::from_millis(100);
 
 /// What one try found out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Success,
+    /// As good as success, but somebody should know of it.
+    Warning(String),
     /// With what it said.
     Failure(String),
     /// The probe could not be carried out: neither success nor failure.
@@ -97,7 +99,7 @@ pub(crate) struct PodProbes {
 impl PodProbes {
     /// Starts probes of new containers, ends those of containers that no longer run.
     ///
-    /// `seed` says what is known of a container and of the time of its start.
+    /// `seed` says what is known of a container.
     pub(crate) fn sync(
         &mut self,
         ctx: &Arc<NodeContext>,
@@ -105,18 +107,16 @@ impl PodProbes {
         containers: &[ContainerStatus],
         ips: &[IpAddr],
         wake: &Arc<Notify>,
-        seed: impl Fn(&ContainerStatus, SystemTime) -> Seed,
+        seed: impl Fn(&ContainerStatus) -> Seed,
     ) {
-        self.containers.retain(|id, _| {
-            containers.iter().any(|c| c.id == *id && matches!(c.state, ContainerState::Running { .. }))
-        });
+        self.keep_running(containers);
         for status in containers {
             let ContainerState::Running { started_at, .. } = status.state else { continue };
             if self.containers.contains_key(&status.id) {
                 continue;
             }
             let Some(container) = pod.container(&status.name) else { continue };
-            let kept = match seed(status, started_at) {
+            let kept = match seed(status) {
                 Seed::Fresh => None,
                 Seed::Kept(state) => Some(state),
                 Seed::Unsaid => continue,
@@ -133,6 +133,13 @@ impl PodProbes {
             };
             self.containers.insert(status.id.clone(), spawn(&target, kept));
         }
+    }
+
+    /// Ends those of containers that no longer run, and starts none.
+    pub(crate) fn keep_running(&mut self, containers: &[ContainerStatus]) {
+        self.containers.retain(|id, _| {
+            containers.iter().any(|c| c.id == *id && matches!(c.state, ContainerState::Running { .. }))
+        });
     }
 
     /// What the probes say, for the plan.
@@ -223,7 +230,8 @@ impl ProbeWorker {
         }
         let (mut successes, mut failures) = (0, 0);
         // If nothing comes of the early tries, the next ones count.
-        if self.kind != Kind::Liveness && !self.seeded && self.hasten(period).await {
+        let hastened = self.kind != Kind::Liveness && !self.seeded && self.probe.exec.is_none();
+        if hastened && self.hasten(period).await {
             successes = 1;
             if self.succeed(successes) {
                 return;
@@ -235,7 +243,8 @@ impl ProbeWorker {
         loop {
             interval.tick().await;
             match self.attempt().await {
-                Outcome::Success => {
+                outcome @ (Outcome::Success | Outcome::Warning(_)) => {
+                    self.warn(&outcome);
                     (successes, failures) = (successes + 1, 0);
                     if self.succeed(successes) {
                         return;
@@ -258,9 +267,11 @@ impl ProbeWorker {
     /// Early tries within the first period; whether one succeeded.
     async fn hasten(&self, period: Duration) -> bool {
         let end = tokio::time::Instant::now() + period;
-        let mut pause = if self.probe.exec.is_some() { EARLY_EXEC } else { EARLY };
+        let mut pause = EARLY;
         loop {
-            if self.attempt().await == Outcome::Success {
+            let outcome = self.attempt().await;
+            if matches!(outcome, Outcome::Success | Outcome::Warning(_)) {
+                self.warn(&outcome);
                 return true;
             }
             if tokio::time::Instant::now() + pause >= end {
@@ -290,14 +301,14 @@ impl ProbeWorker {
                 Err(message) => Outcome::Unknown(message),
             };
         }
-        let (host, port) = if let Some(action) = &self.probe.tcp_socket {
-            (action.host.clone(), port_number(&action.port, &target.container))
-        } else if let Some(action) = &self.probe.grpc {
-            // Without a health client the port alone is looked at.
-            (None, u16::try_from(action.port).ok())
-        } else {
-            return Outcome::Unknown("no handler".to_owned());
-        };
+        if let Some(action) = &self.probe.grpc {
+            return match (target.host, u16::try_from(action.port)) {
+                (Some(host), Ok(port)) => grpc::probe(host, port, action.service.as_deref().unwrap_or(""), limit).await,
+                _ => Outcome::Unknown("no address or port to connect to".to_owned()),
+            };
+        }
+        let Some(action) = &self.probe.tcp_socket else { return Outcome::Unknown("no handler".to_owned()) };
+        let (host, port) = (action.host.clone(), port_number(&action.port, &target.container));
         let host = host.filter(|host| !host.is_empty()).or_else(|| target.host.map(|ip| ip.to_string()));
         match (host, port) {
             (Some(host), Some(port)) => tcp::probe(&host, port, limit).await,
@@ -345,14 +356,18 @@ impl ProbeWorker {
     }
 
     fn complain(&self, message: &str) {
-        let text = format!("{} probe failed: {message}", self.kind.as_str());
-        self.target.ctx.events.pod(
-            &self.target.pod,
-            Some(&self.target.container.name),
-            Severity::Warning,
-            "Unhealthy",
-            text,
-        );
+        self.tell("Unhealthy", format!("{} probe failed: {message}", self.kind.as_str()));
+    }
+
+    fn warn(&self, outcome: &Outcome) {
+        if let Outcome::Warning(message) = outcome {
+            self.tell("ProbeWarning", format!("{} probe warning: {message}", self.kind.as_str()));
+        }
+    }
+
+    fn tell(&self, reason: &'static str, text: String) {
+        let name = &self.target.container.name;
+        self.target.ctx.events.pod(&self.target.pod, Some(name), Severity::Warning, reason, text);
     }
 }
 

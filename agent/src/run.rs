@@ -30,6 +30,7 @@ use crate::{
     status_manager::StatusManager,
     sync_loop::{PodsView, SyncLoop},
     volume::{Mounter, SystemMounter, VolumeManager},
+    watch::Pulse,
 };
 
 /// Pods that a listing brings at once fit in; more make the watch wait.
@@ -57,7 +58,7 @@ pub(crate) async fn run(config: AgentConfig, access: ApiAccess, shutdown: Cancel
     for dir in [config.agent_dir(), config.agent_dir().join("pods"), config.run_dir.clone()] {
         make_dir(dir)?;
     }
-    let _lock = NodeLock::acquire(&config.run_dir)?;
+    let _lock = NodeLock::acquire_soon(&config.run_dir).await?;
     Machine::read(&config).check()?;
     let mut tasks = Tasks::new(shutdown.clone());
     let (client, client_ca) = match access {
@@ -77,8 +78,9 @@ pub(crate) async fn run(config: AgentConfig, access: ApiAccess, shutdown: Cancel
         }
     };
     let parts = real_parts(&config, client_ca).await?;
-    spawn_network(&mut tasks, &config, &client, parts.cni.as_ref());
-    spawn_node(&mut tasks, config.clone(), client, parts);
+    let pulse = Pulse::default();
+    spawn_network(&mut tasks, &config, &client, parts.cni.as_ref(), &pulse);
+    spawn_node(&mut tasks, config.clone(), client, parts, pulse);
     tasks.finish(config.stop_timeout).await
 }
 
@@ -159,7 +161,13 @@ fn read_ca(config: &AgentConfig) -> Result<Option<CertificateDer<'static>>, Agen
     }
 }
 
-fn spawn_network(tasks: &mut Tasks, config: &AgentConfig, client: &kube::Client, cni: Option<&CniNetwork>) {
+fn spawn_network(
+    tasks: &mut Tasks,
+    config: &AgentConfig,
+    client: &kube::Client,
+    cni: Option<&CniNetwork>,
+    pulse: &Pulse,
+) {
     let shutdown = tasks.shutdown.clone();
     let (proxy_client, routes_client) = (client.clone(), client.clone());
     let proxy_config = proxy::ProxyConfig {
@@ -168,6 +176,7 @@ fn spawn_network(tasks: &mut Tasks, config: &AgentConfig, client: &kube::Client,
         cluster_cidrs: config.cluster_cidr.into_iter().collect(),
         service_cidrs: config.service_cidr.into_iter().collect(),
         repair_interval: REPAIR_INTERVAL,
+        pulse: pulse.clone(),
     };
     let stop = shutdown.clone();
     tasks.supervise("the Service proxy", move || {
@@ -179,6 +188,7 @@ fn spawn_network(tasks: &mut Tasks, config: &AgentConfig, client: &kube::Client,
         node_ip: Some(config.node_ip),
         network: cni.cloned().map(Arc::new),
         repair_interval: REPAIR_INTERVAL,
+        pulse: pulse.clone(),
     };
     tasks.supervise("routes between nodes", move || {
         let (client, config, stop) = (routes_client.clone(), routes_config.clone(), shutdown.clone());
@@ -193,7 +203,7 @@ fn boxed<E: std::error::Error + Send + Sync + 'static>(error: E) -> AnyError {
 }
 
 /// Everything but the network: what runs the same in tests.
-pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::Client, parts: Parts) {
+pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::Client, parts: Parts, pulse: Pulse) {
     let shutdown = tasks.shutdown.clone();
     let pods_dir = config.agent_dir().join("pods");
     let machine = Arc::new(Machine::read(&config));
@@ -203,6 +213,7 @@ pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::C
     let services = ServiceIndex::new();
     let (dir, known) = (pods_dir.clone(), Arc::clone(&objects));
     let volumes = VolumeManager::new(dir, client.clone(), known, parts.mounter, Arc::clone(&machine), config.node_ip);
+    let (node_view, clock) = (NodeView::default(), node::clock::ClockView::default());
     let ctx = Arc::new(NodeContext {
         config: config.clone(),
         runtime: parts.runtime,
@@ -213,10 +224,10 @@ pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::C
         services: Arc::clone(&services),
         volumes,
         machine: Arc::clone(&machine),
+        node: Arc::clone(&node_view),
         pods: PodsView::default(),
         pods_changed: tokio::sync::Notify::new(),
     });
-    let (node_view, clock) = (NodeView::default(), node::clock::ClockView::default());
     let manager = NodeManager {
         config: config.clone(),
         client: client.clone(),
@@ -227,15 +238,18 @@ pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::C
         events,
         view: Arc::clone(&node_view),
         clock: Arc::clone(&clock),
+        pulse: pulse.clone(),
     };
     let (checkpoints, checkpoint_writer) = Checkpoints::new(pods_dir.clone());
     let (source, pods) = mpsc::channel(SOURCE_QUEUE);
     let (evict, evictions) = mpsc::channel(1);
     // What writes for others stops only once they have come to rest.
     let late = tasks.late.clone();
-    let sync_loop = SyncLoop::new(Arc::clone(&ctx), checkpoints, pods_dir, pods, evictions, shutdown.clone());
+    let sync_loop =
+        SyncLoop::new(Arc::clone(&ctx), client.clone(), checkpoints, pods_dir, (pods, evictions), shutdown.clone());
     let name = config.node_name.clone();
-    let lease = node::lease::run(client.clone(), name.clone(), config.lease_interval, node_view, shutdown.clone());
+    let interval = config.lease_interval;
+    let lease = node::lease::run(client.clone(), name.clone(), interval, node_view, pulse.clone(), shutdown.clone());
     tasks.spawn_late("write statuses", status_writer.run(late.clone()));
     tasks.spawn_late("write events", event_writer.run(late.clone()));
     tasks.spawn_late("write checkpoints", async move {
@@ -243,8 +257,8 @@ pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::C
     });
     tasks.spawn("keep the Lease", lease);
     tasks.spawn("compare the clock", node::clock::run(client.clone(), clock, shutdown.clone()));
-    tasks.spawn("watch Services", Arc::clone(&services).run(client.clone(), shutdown.clone()));
-    tasks.spawn("watch pods", pod_source::apiserver::run(client.clone(), name, source, shutdown.clone()));
+    tasks.spawn("watch Services", Arc::clone(&services).run(client.clone(), pulse.clone(), shutdown.clone()));
+    tasks.spawn("watch pods", pod_source::apiserver::run(client.clone(), name, source, pulse, shutdown.clone()));
     tasks.spawn("keep the Node", manager.run(shutdown.clone()));
     tasks.spawn("sync pods", sync_loop.run());
     tasks.spawn("weigh the QoS classes", crate::qos_cgroups::run(Arc::clone(&ctx), shutdown.clone()));

@@ -18,6 +18,7 @@ mod exec;
 pub mod fake;
 pub mod local;
 pub mod oci_spec;
+mod past;
 mod port_forward;
 mod recover;
 mod sandbox_remove;
@@ -38,6 +39,8 @@ use tokio::{
 
 pub use local::{LocalRuntime, RuntimeConfig};
 pub use types::*;
+
+pub(crate) use checkpoint::unknown as lost_in_a_reboot;
 
 /// A container or sandbox changed: look again. Lossy (a lagging receiver relists).
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,18 +6,25 @@
 //! workers --mpsc------> done ---------+
 //! eviction --mpsc-----> Eviction -----+
 //! ```
-//! Owns the desired pods and the workers. Never waits for anything but events. On start it runs the pods it has copies
-//! of; what the runtime has beyond the desired pods is removed once the API server has told them all.
+//! Owns the desired pods and the workers. Waits for nothing but events (and, where a pod seems to belong elsewhere, two
+//! seconds for the newest Node). On start it runs the pods it has copies of; what the runtime has beyond the desired pods
+//! is removed once the API server has told them all.
 
-use std::{collections::HashSet, path::PathBuf, sync::Arc};
+mod admit;
+
+use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::RwLock;
-use tokio::sync::{broadcast, mpsc};
+use tokio::{
+    sync::{broadcast, mpsc},
+    time::{Instant, sleep_until},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     context::NodeContext,
+    events::Severity,
     eviction::manager::Eviction,
     pod::PodExt,
     pod_manager::{
@@ -29,6 +36,8 @@ use crate::{
     runtime::{RuntimeEvent, types::PodUid},
 };
 
+/// After the runtime could not say what it has.
+const ORPHANS_RETRY: Duration = Duration::from_secs(2);
 /// Workers that end at once: a namespace full of pods.
 const DONE_QUEUE: usize = 128;
 
@@ -41,6 +50,8 @@ enum SyncEvent {
     Done(PodUid),
     /// The node is short of something.
     Evict(Eviction),
+    /// Look for what nobody wants, again.
+    Orphans,
     /// The agent stops.
     Stop,
 }
@@ -61,6 +72,10 @@ pub(crate) struct SyncLoop {
     done: mpsc::Receiver<PodUid>,
     shutdown: CancellationToken,
     listed: bool,
+    /// When what nobody wants is looked for.
+    orphans_due: Option<Instant>,
+    /// Admits pods.
+    admission: admit::Admission,
     /// Pods that have ended but whose deletion the watch has not told yet: what it still tells of them is old.
     finished: HashSet<PodUid>,
 }
@@ -68,10 +83,10 @@ pub(crate) struct SyncLoop {
 impl SyncLoop {
     pub(crate) fn new(
         ctx: Arc<NodeContext>,
+        client: kube::Client,
         checkpoints: Checkpoints,
         pods_dir: PathBuf,
-        source: mpsc::Receiver<SourceEvent>,
-        evictions: mpsc::Receiver<Eviction>,
+        (source, evictions): (mpsc::Receiver<SourceEvent>, mpsc::Receiver<Eviction>),
         shutdown: CancellationToken,
     ) -> Self {
         let (sender, done) = mpsc::channel(DONE_QUEUE);
@@ -89,14 +104,17 @@ impl SyncLoop {
             done,
             shutdown,
             listed: false,
+            orphans_due: None,
+            admission: admit::Admission::new(client),
             finished: HashSet::new(),
         }
     }
 
     /// Runs until shutdown; returns when all workers have come to rest.
     pub(crate) async fn run(mut self) {
-        for pod in checkpoint::load(&self.pods_dir) {
-            self.apply(pod, false);
+        self.remember_what_ran().await;
+        for pod in admit::in_order(checkpoint::load(&self.pods_dir)) {
+            self.apply(pod, false).await;
         }
         self.show();
         loop {
@@ -107,6 +125,7 @@ impl SyncLoop {
                 SyncEvent::Lagged => self.workers.wake_all(),
                 SyncEvent::Done(uid) => self.worker_done(&uid),
                 SyncEvent::Evict(eviction) => self.workers.evict(eviction),
+                SyncEvent::Orphans => self.adopt_orphans().await,
                 SyncEvent::Stop => break,
             }
         }
@@ -124,14 +143,18 @@ impl SyncLoop {
             Some(event) = self.source.recv() => SyncEvent::Source(event),
             Some(uid) = self.done.recv() => SyncEvent::Done(uid),
             Some(eviction) = self.evictions.recv() => SyncEvent::Evict(eviction),
+            () = sleep_until(self.orphans_due.unwrap_or_else(Instant::now)), if self.orphans_due.is_some() => {
+                SyncEvent::Orphans
+            }
         }
     }
 
     async fn source_event(&mut self, event: SourceEvent) {
         match event {
-            SourceEvent::Apply(pod) => self.apply(pod, true),
+            SourceEvent::Apply(pod) => self.apply(pod, true).await,
             SourceEvent::Delete(uid) => {
                 self.finished.remove(&uid);
+                self.admission.forget(&uid);
                 if let Some(pod) = self.manager.remove(&uid) {
                     self.stop_gone(pod);
                 }
@@ -139,8 +162,8 @@ impl SyncLoop {
             SourceEvent::Replace(pods) => {
                 self.finished.clear();
                 let difference = self.manager.replace(pods);
-                for pod in difference.applied {
-                    self.apply(pod, true);
+                for pod in admit::in_order(difference.applied) {
+                    self.apply(pod, true).await;
                 }
                 for pod in difference.gone {
                     self.stop_gone(pod);
@@ -154,7 +177,7 @@ impl SyncLoop {
     }
 
     /// `told`: by the API server, and not by a copy of what it told an earlier agent.
-    fn apply(&mut self, pod: Arc<Pod>, told: bool) {
+    async fn apply(&mut self, pod: Arc<Pod>, told: bool) {
         if pod.spec.is_none() || self.finished.contains(&pod.uid()) {
             return;
         }
@@ -162,7 +185,17 @@ impl SyncLoop {
             self.checkpoints.save(&pod);
         }
         self.manager.apply(Arc::clone(&pod));
-        self.workers.update(Desired::new(pod, false, told));
+        match self.refusal(&pod).await {
+            None => self.workers.update(Desired::new(pod, false, told)),
+            // By a copy alone nobody is turned away: the others on this node may be gone by now.
+            Some(_) if !told => {}
+            Some(why) => {
+                tracing::info!(pod = %pod.display(), reason = why.reason, message = why.message, "refuse a pod");
+                self.ctx.events.pod(&pod, None, Severity::Warning, why.reason.clone(), why.message.clone());
+                self.admission.refused(pod.uid());
+                self.workers.update(Desired::rejected(pod, told, why));
+            }
+        }
     }
 
     fn stop_gone(&mut self, pod: Arc<Pod>) {
@@ -175,6 +208,7 @@ impl SyncLoop {
     fn worker_done(&mut self, uid: &PodUid) {
         self.workers.remove(uid);
         self.checkpoints.forget(uid);
+        self.admission.forget(uid);
         if self.manager.remove(uid).is_some() {
             self.finished.insert(uid.clone());
         }
@@ -183,6 +217,7 @@ impl SyncLoop {
 
     /// What runs here, or left files here, without being wanted by anybody.
     async fn adopt_orphans(&mut self) {
+        self.orphans_due = None;
         let mut orphans: Vec<Arc<Pod>> = Vec::new();
         match tokio::join!(self.ctx.runtime.list_pod_sandboxes(), self.ctx.runtime.list_containers()) {
             (Ok(sandboxes), Ok(containers)) => {
@@ -193,7 +228,10 @@ impl SyncLoop {
                     }
                 }
             }
-            (Err(error), _) | (_, Err(error)) => tracing::warn!(%error, "look for pods that nobody wants"),
+            (Err(error), _) | (_, Err(error)) => {
+                tracing::warn!(%error, "look for pods that nobody wants; trying again");
+                self.orphans_due = Some(Instant::now() + ORPHANS_RETRY);
+            }
         }
         for uid in checkpoint::directories(&self.pods_dir) {
             let known = self.manager.has(&uid) || self.workers.has(&uid) || orphans.iter().any(|pod| pod.uid() == uid);

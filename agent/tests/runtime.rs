@@ -20,5 +20,7 @@ mod killed;
 mod lifecycle;
 #[path = "runtime/pressure.rs"]
 mod pressure;
+#[path = "runtime/reboot.rs"]
+mod reboot;
 #[path = "runtime/security.rs"]
 mod security;

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Prefix of `containerID`.
-const ID_SCHEME: &str = "coracle://";
+pub(crate) const ID_SCHEME: &str = "coracle://";
 
 /// One status for each container of the spec, in its order.
 pub(super) fn statuses(input: &StatusInput<'_>, containers: &[Container], init: bool) -> Vec<ApiStatus> {
@@ -40,7 +40,7 @@ fn status(input: &StatusInput<'_>, container: &Container, init: bool) -> ApiStat
     let earlier = earlier_status(input, &container.name, init);
     let mut status = match records.first() {
         Some(latest) => from_records(input, latest, records.get(1).copied(), earlier),
-        None => without_record(input, container, earlier, init),
+        None => without_record(input, container, earlier),
     };
     override_with_waiting(input, container, records.first().copied(), init, &mut status);
     set_resources(input.pod, container, records.first().copied(), &mut status);
@@ -86,7 +86,9 @@ fn from_records(
         })
     });
     let state = match &latest.state {
-        ContainerState::Created => waiting("ContainerCreating", None),
+        ContainerState::Created => waiting(default_reason(input.pod), None),
+        // As upstream: not before its postStart hook is done.
+        ContainerState::Running { .. } if input.hooked.contains(&latest.id) => waiting(default_reason(input.pod), None),
         ContainerState::Running { started_at, .. } => ApiState {
             running: Some(ContainerStateRunning { started_at: Some(api_time(*started_at)) }),
             ..ApiState::default()
@@ -105,19 +107,17 @@ fn from_records(
     }
 }
 
+/// What a container waits for that nobody has tried to start.
+fn default_reason(pod: &Pod) -> &'static str {
+    if pod.init_containers().is_empty() { "ContainerCreating" } else { "PodInitializing" }
+}
+
 /// A container of which no record exists: never started, or lost.
-fn without_record(
-    input: &StatusInput<'_>,
-    container: &Container,
-    earlier: Option<&ApiStatus>,
-    init: bool,
-) -> ApiStatus {
-    let default_reason =
-        if input.pod.init_containers().is_empty() || init { "ContainerCreating" } else { "PodInitializing" };
+fn without_record(input: &StatusInput<'_>, container: &Container, earlier: Option<&ApiStatus>) -> ApiStatus {
     let mut status = ApiStatus {
         name: container.name.clone(),
         image: container.image.clone().unwrap_or_default(),
-        state: Some(waiting(default_reason, None)),
+        state: Some(waiting(default_reason(input.pod), None)),
         last_state: Some(ApiState::default()),
         ..ApiStatus::default()
     };
@@ -131,13 +131,7 @@ fn without_record(
         status.image_id.clone_from(&earlier.image_id);
         status.state = Some(ApiState { terminated: Some(end.clone()), ..ApiState::default() });
     } else if state.running.is_some() {
-        let lost = ContainerStateTerminated {
-            exit_code: 137,
-            reason: Some("ContainerStatusUnknown".to_owned()),
-            message: Some("The container could not be located when the pod was terminated".to_owned()),
-            container_id: earlier.container_id.clone(),
-            ..ContainerStateTerminated::default()
-        };
+        let lost = ContainerStateTerminated { container_id: earlier.container_id.clone(), ..unlocated() };
         if input.terminating || input.terminated {
             status.state = Some(state_terminated(lost));
         } else {
@@ -149,6 +143,45 @@ fn without_record(
         }
     }
     status
+}
+
+fn unlocated() -> ContainerStateTerminated {
+    ContainerStateTerminated {
+        exit_code: 137,
+        reason: Some("ContainerStatusUnknown".to_owned()),
+        message: Some("The container could not be located when the pod was terminated".to_owned()),
+        ..ContainerStateTerminated::default()
+    }
+}
+
+/// Nothing of the pod will ever run: what has not ended counts as lost. Init containers that never had their turn stay as
+/// they are, and with them all others. Source: `TerminatePod` in `pkg/kubelet/status/status_manager.go` at v1.37.
+pub(super) fn close(pod: &Pod, init: &mut [ApiStatus], containers: &mut [ApiStatus]) {
+    let succeeded = |status: &ApiStatus| {
+        status.state.as_ref().and_then(|state| state.terminated.as_ref()).is_some_and(|end| end.exit_code == 0)
+    };
+    let sidecar = |status: &ApiStatus| pod.container(&status.name).is_some_and(is_sidecar);
+    let had_its_turn = |status: &ApiStatus| {
+        let waits = status.state.as_ref().is_none_or(|state| state.waiting.is_some());
+        !waits || status.last_state.as_ref().is_some_and(|last| last.terminated.is_some())
+    };
+    let through = init.last().is_none_or(|last| succeeded(last) || (sidecar(last) && last.container_id.is_some()));
+    if through || containers.iter().any(had_its_turn) {
+        close_all(containers);
+    }
+    let last = init.iter().rposition(had_its_turn).unwrap_or(0);
+    close_all(init.get_mut(..=last).unwrap_or_default());
+}
+
+/// Whatever has not ended counts as lost.
+pub(super) fn close_all(statuses: &mut [ApiStatus]) {
+    for status in
+        statuses.iter_mut().filter(|status| status.state.as_ref().is_none_or(|state| state.terminated.is_none()))
+    {
+        status.state = Some(state_terminated(unlocated()));
+        status.started = Some(false);
+        status.ready = false;
+    }
 }
 
 /// What the worker's last attempt says beats the runtime's view, as for `CrashLoopBackOff`.

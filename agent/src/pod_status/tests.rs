@@ -17,6 +17,8 @@ struct World {
     probes: HashMap<ContainerId, ProbeState>,
     terminating: bool,
     terminated: bool,
+    rejected: Option<WaitingReason>,
+    hooked: HashSet<ContainerId>,
     resize_pending: Option<WaitingReason>,
 }
 
@@ -44,6 +46,8 @@ impl World {
             probes: HashMap::new(),
             terminating: false,
             terminated: false,
+            rejected: None,
+            hooked: HashSet::new(),
             resize_pending: None,
         }
     }
@@ -81,7 +85,8 @@ impl World {
             now: at(100),
             terminating: self.terminating,
             terminated: self.terminated,
-            failed: None,
+            failed: self.rejected.as_ref(),
+            hooked: &self.hooked,
             resize_pending: self.resize_pending.as_ref(),
             resize_error: None,
         })
@@ -342,4 +347,67 @@ fn a_pod_is_not_over_while_a_container_starts_again() {
         let world = World::new(spec.clone()).container("a", 0, ended(a)).container("b", 0, ended(b));
         assert_eq!(world.phase(), expected, "{a} {b}");
     }
+}
+
+fn states(statuses: Option<&Vec<k8s_openapi::api::core::v1::ContainerStatus>>) -> Vec<String> {
+    let text = |status: &k8s_openapi::api::core::v1::ContainerStatus| {
+        let state = status.state.clone().unwrap_or_default();
+        match (state.waiting, state.running, state.terminated) {
+            (Some(waiting), ..) => waiting.reason.unwrap_or_default(),
+            (_, Some(_), _) => "running".to_owned(),
+            (.., Some(end)) => format!("{} {}", end.exit_code, end.reason.unwrap_or_default()),
+            _ => String::new(),
+        }
+    };
+    statuses.into_iter().flatten().map(text).collect()
+}
+
+#[test]
+fn every_waiting_container_of_a_pod_with_init_containers_waits_for_them() {
+    let spec = json!({"initContainers": [{"name": "i"}, {"name": "j"}], "containers": [{"name": "a"}]});
+    let status = World::new(spec).container("i", 0, ContainerState::Created).status();
+    assert_eq!(states(status.init_container_statuses.as_ref()), ["PodInitializing", "PodInitializing"]);
+    assert_eq!(states(status.container_statuses.as_ref()), ["PodInitializing"]);
+}
+
+#[test]
+fn a_container_runs_once_its_post_start_hook_is_done() {
+    let mut world = World::new(two("Always")).container("a", 0, running()).container("b", 0, running());
+    world.hooked.insert(ContainerId("b0".to_owned()));
+    let status = world.status();
+    assert_eq!(states(status.container_statuses.as_ref()), ["running", "ContainerCreating"]);
+    assert_eq!((status.phase.as_deref(), is_ready(&status)), (Some("Pending"), false));
+    world.hooked.clear();
+    assert!(is_ready(&world.status()));
+}
+
+#[test]
+fn containers_of_a_pod_that_is_over_do_not_wait() {
+    let lost = "137 ContainerStatusUnknown".to_owned();
+    let mut world = World::new(two("Always")).container("a", 0, exited(0));
+    world.terminated = true;
+    assert_eq!(states(world.status().container_statuses.as_ref()), ["0 Error".to_owned(), lost.clone()]);
+    assert_eq!(world.phase(), "Failed");
+    // What never had its turn behind init containers stays as it is.
+    let spec = json!({"initContainers": [{"name": "i"}, {"name": "j"}], "containers": [{"name": "a"}]});
+    let mut world = World::new(spec);
+    world.terminated = true;
+    let status = world.status();
+    assert_eq!(states(status.init_container_statuses.as_ref()), [lost, "PodInitializing".to_owned()]);
+    assert_eq!(states(status.container_statuses.as_ref()), ["PodInitializing"]);
+}
+
+#[test]
+fn a_rejected_pod_has_no_containers() {
+    let mut world = World::new(two("Always"));
+    let why = WaitingReason { reason: "OutOfcpu".to_owned(), message: format!("{REJECTED}no") };
+    world.rejected = Some(why);
+    let status = world.status();
+    assert_eq!((status.phase.as_deref(), status.reason.as_deref()), (Some("Failed"), Some("OutOfcpu")));
+    assert_eq!(status.message.as_deref(), Some("Pod was rejected: no"));
+    assert_eq!((&status.container_statuses, &status.init_container_statuses), (&None, &None));
+    // Another agent has only that to go by.
+    world.rejected = None;
+    world.previous = status.clone();
+    assert_eq!(world.status(), status);
 }

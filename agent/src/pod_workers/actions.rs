@@ -3,21 +3,17 @@
 //! Sandbox, volumes and images are made at the same time; then the containers are started one after the other, each as
 //! soon as its own image is there.
 
-use std::{
-    net::IpAddr,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{Container, Pod};
+use tokio::time::Instant;
 
 use super::{PodWorker, Progress, RuntimeState, images};
 use crate::{
     container_config::{self, ContainerInput},
     events::Severity,
-    lifecycle,
     objects::FRESH,
-    pod::PodExt,
+    pod::{PodExt, spec_hash},
     pod_actions::PodActions,
     pod_status::WaitingReason,
     runtime::{
@@ -27,9 +23,6 @@ use crate::{
     stages::timed,
     volume::MountedVolumes,
 };
-
-/// A postStart hook may take long, but not forever.
-const POST_START_LIMIT: Duration = Duration::from_secs(600);
 
 /// How the start of one container went.
 enum Start {
@@ -50,6 +43,11 @@ fn debugged_process(pod: &Pod, name: &str, state: &RuntimeState) -> Option<i32> 
 }
 
 impl PodWorker {
+    /// Whether the pod has been asked to go since this sync began: then nothing more of it is started.
+    fn must_stop(&self) -> bool {
+        self.desired.borrow().must_stop()
+    }
+
     pub(super) async fn act(&mut self, actions: &PodActions, state: &RuntimeState) -> Progress {
         if actions.kill_pod {
             if !self.kill_pod(state).await {
@@ -66,8 +64,11 @@ impl PodWorker {
                 "Pod sandbox changed, it will be killed and re-created.",
             );
         }
-        if !self.kill_containers(&actions.to_kill, state).await {
+        if !self.kill_containers(&actions.to_kill).await {
             return Progress::Failed;
+        }
+        if self.must_stop() {
+            return Progress::Settled(None);
         }
         let mut failed = actions.resizes() && !self.resize(actions, state).await;
         let pod = Arc::clone(&self.pod);
@@ -79,6 +80,7 @@ impl PodWorker {
         // Who waits out a crash needs no image yet.
         let fresh = if actions.to_kill.is_empty() { None } else { self.observe().await };
         let state = fresh.as_ref().unwrap_or(state);
+        containers.retain(|container| !self.hooks.hold_back(&pod, &container.name));
         containers.retain(|container| match self.crash_backoff(container, state) {
             Some(left) => {
                 pause = Some(pause.map_or(left, |pause| pause.min(left)));
@@ -93,6 +95,12 @@ impl PodWorker {
             return Progress::Failed;
         };
         for (container, image) in containers.into_iter().zip(images) {
+            if self.must_stop() {
+                break;
+            }
+            if self.hooks.hold_back(&pod, &container.name) {
+                continue;
+            }
             let start = match image {
                 Ok(image) => self.start_container(container, &image, &sandbox, &volumes, state).await,
                 Err(images::Unavailable { why, retry }) => {
@@ -133,7 +141,7 @@ impl PodWorker {
         let images = timed("image", &reference, self.ensure_images(containers));
         // While an image comes, a status is due that says so; the status manager holds it back if all goes fast.
         let (sandbox, volumes, images) = tokio::join!(timed("sandbox", &reference, sandbox), volumes, images);
-        self.volumes_checked = Some(tokio::time::Instant::now());
+        self.volumes_checked = Some(Instant::now());
         let volumes = match volumes {
             Ok(volumes) => volumes,
             Err(error) => {
@@ -165,10 +173,14 @@ impl PodWorker {
     fn crash_backoff(&mut self, container: &Container, state: &RuntimeState) -> Option<Duration> {
         let latest =
             state.containers.iter().filter(|c| c.name == container.name).max_by_key(|c| (c.attempt, c.created_at))?;
-        let ContainerState::Exited { finished_at, .. } = latest.state else { return None };
-        let now = SystemTime::now();
-        let Some((left, delay)) = self.restarts.remaining(&container.name, finished_at, now) else {
-            self.restarts.next(&container.name, finished_at, now);
+        let ContainerState::Exited { .. } = latest.state else { return None };
+        // When its end was seen, not when it was: the machine's clock may have been set since.
+        let now = Instant::now();
+        self.ended.retain(|id, _| state.containers.iter().any(|known| known.id == *id));
+        let ended = *self.ended.entry(latest.id.clone()).or_insert(now);
+        let key = backoff_key(container);
+        let Some((left, delay)) = self.restarts.remaining(&key, ended, now) else {
+            self.restarts.next(&key, ended, now);
             return None;
         };
         let (name, pod) = (&container.name, self.pod.display());
@@ -215,33 +227,16 @@ impl PodWorker {
             }
         };
         ctx.events.pod(&pod, Some(&container.name), Severity::Normal, "Created", "Container created");
+        if self.must_stop() {
+            return Start::Later(Duration::ZERO);
+        }
         if let Err(error) = timed("start", &reference, ctx.runtime.start_container(&id)).await {
             return self.start_failed(container, "RunContainerError", &error, "Failed");
         }
         self.waiting.remove(&container.name);
         ctx.events.pod(&pod, Some(&container.name), Severity::Normal, "Started", "Container started");
-        if let Some(hook) = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.post_start.as_ref()) {
-            let ip = pod_ips.first().copied();
-            if let Err(message) = lifecycle::run(ctx.runtime.as_ref(), &id, container, hook, ip, POST_START_LIMIT).await
-            {
-                return self.post_start_failed(container, &id, &message).await;
-            }
-        }
+        self.start_hook(container, &id, pod_ips.first().copied());
         Start::Started
-    }
-
-    async fn post_start_failed(&mut self, container: &Container, id: &ContainerId, message: &str) -> Start {
-        self.ctx.events.pod(
-            &self.pod,
-            Some(&container.name),
-            Severity::Warning,
-            "FailedPostStartHook",
-            format!("PostStartHook failed: {message}"),
-        );
-        let why = WaitingReason { reason: "PostStartHookError".to_owned(), message: message.to_owned() };
-        self.waiting.insert(container.name.clone(), why);
-        let killed = self.kill_container(container, id, "FailedPostStartHook", None).await;
-        if killed { Start::Later(Duration::from_millis(1)) } else { Start::Failed }
     }
 
     fn start_failed(
@@ -307,6 +302,13 @@ impl PodWorker {
             }
         }
     }
+}
+
+/// What a container's back-off belongs to: another image, or other resources, may well mend what made it crash. Source:
+/// `GetBackoffKey` in `pkg/kubelet/container/helpers.go` at v1.37.
+fn backoff_key(container: &Container) -> String {
+    let resources = serde_json::to_string(&container.resources).unwrap_or_default();
+    format!("{}_{}_{resources}", container.name, spec_hash(container))
 }
 
 /// An error with all its causes, as people want to read it.

@@ -1,12 +1,10 @@
 //! Sees to it that a container's image is there: pull policy and pull back-off.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant, SystemTime},
-};
+use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::PodWorker;
 use crate::{
@@ -25,7 +23,7 @@ pub(super) struct PullBackoff(Arc<Mutex<Pulls>>);
 #[derive(Default)]
 struct Pulls {
     backoff: Backoff,
-    failed_at: std::collections::HashMap<String, (SystemTime, String)>,
+    failed_at: std::collections::HashMap<String, (Instant, String)>,
 }
 
 /// Why a container has no image yet.
@@ -109,7 +107,7 @@ async fn pull(
     {
         let pulls = pulls.0.lock();
         if let Some((at, last)) = pulls.failed_at.get(reference)
-            && let Some((left, _)) = pulls.backoff.remaining(reference, *at, SystemTime::now())
+            && let Some((left, _)) = pulls.backoff.remaining(reference, *at, Instant::now())
         {
             let message = format!("Back-off pulling image \"{reference}\"");
             event(Severity::Normal, "BackOff", message.clone());
@@ -145,7 +143,7 @@ async fn pull(
             let mut retry = None;
             if retriable {
                 let mut pulls = pulls.0.lock();
-                let now = SystemTime::now();
+                let now = Instant::now();
                 pulls.backoff.next(reference, now, now);
                 pulls.failed_at.insert(reference.to_owned(), (now, error.to_string()));
                 // Comes again soon to say that it waits.

@@ -68,8 +68,8 @@ impl PodWorker {
         self.stop(&container, &status.id, &message, deadline, running).await
     }
 
-    /// Stops what the plan named, all at once.
-    pub(super) async fn kill_containers(&self, to_kill: &[ContainerToKill], _state: &RuntimeState) -> bool {
+    /// Stops what the plan named, all at once. Given up when the pod has to go: that has a grace period of its own.
+    pub(super) async fn kill_containers(&self, to_kill: &[ContainerToKill]) -> bool {
         let kills = to_kill.iter().map(|kill| async move {
             let Some(container) = self.pod.container(&kill.name) else { return true };
             let probe = match kill.reason {
@@ -82,7 +82,11 @@ impl PodWorker {
                 .and_then(|secs| u64::try_from(secs).ok());
             self.kill_container(container, &kill.id, &kill.message, own_grace.map(Duration::from_secs)).await
         });
-        futures::future::join_all(kills).await.into_iter().all(|ok| ok)
+        let mut desired = self.desired.clone();
+        tokio::select! {
+            killed = futures::future::join_all(kills) => killed.into_iter().all(|ok| ok),
+            _ = desired.wait_for(super::Desired::must_stop) => true,
+        }
     }
 
     /// Stops one running container.

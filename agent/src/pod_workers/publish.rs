@@ -26,6 +26,7 @@ impl PodWorker {
         let verdicts = self.probes.verdicts();
         let observed = Observed { sandboxes: &state.sandboxes, containers: &state.containers, verdicts: &verdicts };
         let previous = self.previous_status();
+        let hooked = self.hooks.under_way().cloned().collect();
         let input = StatusInput {
             pod: &self.pod,
             previous: &previous,
@@ -38,6 +39,7 @@ impl PodWorker {
             terminating,
             terminated,
             failed: self.failed.as_ref(),
+            hooked: &hooked,
             resize_pending: self.resize_pending.as_ref(),
             resize_error: self.resize_error.as_deref(),
         };

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::PodWorker;
 use crate::{
     pod::PodExt,
+    prober::PodProbes,
     runtime::{
         RuntimeError,
         types::{ContainerState, SandboxState},
@@ -18,9 +19,12 @@ impl PodWorker {
     /// `true` once nothing of the pod is left, `false` when the agent stops first.
     pub(super) async fn run_terminating(mut self) -> bool {
         self.probes.stop_all_but_readiness();
+        self.hooks.stop();
         if !self.stop_everything().await {
             return false;
         }
+        // Its object may stay for days, and its address be another pod's by then.
+        self.probes = PodProbes::default();
         if !self
             .retry("tear down volumes", |worker| {
                 let (ctx, uid) = (Arc::clone(&worker.ctx), worker.uid.clone());
@@ -49,6 +53,7 @@ impl PodWorker {
                 }
                 continue;
             };
+            self.probes.keep_running(&state.containers);
             let alive = state.containers.iter().any(|c| !matches!(c.state, ContainerState::Exited { .. }));
             let ready = state.sandboxes.iter().any(|s| s.state == SandboxState::Ready);
             if !alive && !ready {

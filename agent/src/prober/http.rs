@@ -1,4 +1,7 @@
 //! Probes and hooks that make an HTTP request. Certificates are not verified, as upstream has it.
+//!
+//! Redirects are followed on the same host; one that leads to another host is not, and ends a probe well but with a warning.
+//! Source: `pkg/probe/http/http.go` at v1.37.
 
 use std::{
     net::IpAddr,
@@ -14,6 +17,8 @@ use tokio::net::TcpStream;
 
 use super::{Outcome, port_number};
 
+/// As many requests as Go's client makes before it gives up on redirects.
+const MAX_REQUESTS: usize = 10;
 /// What of the body goes into the event.
 const MAX_BODY: usize = 10 * 1024;
 
@@ -45,6 +50,26 @@ impl Request {
         })
     }
 
+    /// The same request to where the answer leads; `None` if that is another host.
+    fn redirected(&self, location: &str) -> Result<Option<Self>, BoxError> {
+        let target = reqwest::Url::parse(&self.url())?.join(location)?;
+        let host = target.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        if !host.eq_ignore_ascii_case(&self.host) {
+            return Ok(None);
+        }
+        // A name that the request gave to the host stays with it only as long as nobody names the host anew.
+        let relative = reqwest::Url::parse(location).is_err();
+        let keep = |(name, _): &&(String, String)| relative || !name.eq_ignore_ascii_case("host");
+        let query = target.query().map(|query| format!("?{query}")).unwrap_or_default();
+        Ok(Some(Self {
+            host: self.host.clone(),
+            port: target.port_or_known_default().unwrap_or(self.port),
+            tls: target.scheme() == "https",
+            path: format!("{}{query}", target.path()),
+            headers: self.headers.iter().filter(keep).cloned().collect(),
+        }))
+    }
+
     fn url(&self) -> String {
         let scheme = if self.tls { "https" } else { "http" };
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
@@ -54,9 +79,16 @@ impl Request {
 
 pub(crate) async fn probe(request: &Request, limit: Duration) -> Outcome {
     match tokio::time::timeout(limit, send(request)).await {
-        Ok(Ok((code, _))) if (200..400).contains(&code) => Outcome::Success,
-        Ok(Ok((code, _))) => Outcome::Failure(format!("HTTP probe failed with statuscode: {code}")),
-        Ok(Err(error)) => Outcome::Failure(format!("Get \"{}\": {error}", request.url())),
+        Ok(Ok(Answer { code: 200..300, .. })) => Outcome::Success,
+        Ok(Ok(Answer { code: 300..400, body })) => {
+            let body = String::from_utf8_lossy(&body);
+            Outcome::Warning(format!("Probe terminated redirects, Response body: {body}"))
+        }
+        Ok(Ok(Answer { code, .. })) => Outcome::Failure(format!("HTTP probe failed with statuscode: {code}")),
+        Ok(Err(error)) => match error.downcast_ref::<TooManyRedirects>() {
+            Some(TooManyRedirects(location)) => Outcome::Failure(format!("Get \"{location}\": {error}")),
+            None => Outcome::Failure(format!("Get \"{}\": {error}", request.url())),
+        },
         Err(_) => Outcome::Failure(format!(
             "Get \"{}\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)",
             request.url()
@@ -66,8 +98,34 @@ pub(crate) async fn probe(request: &Request, limit: Duration) -> Outcome {
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Sends it on a connection of its own; status code and the beginning of the body.
-pub(crate) async fn send(request: &Request) -> Result<(u16, Bytes), BoxError> {
+/// The last answer: status code and the beginning of the body.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    code: u16,
+    body: Bytes,
+}
+
+/// Would have led on to here.
+#[derive(Debug, thiserror::Error)]
+#[error("stopped after {MAX_REQUESTS} redirects")]
+struct TooManyRedirects(String);
+
+/// Sends it, and goes where the answer sends it on the same host.
+pub(crate) async fn send(request: &Request) -> Result<Answer, BoxError> {
+    let (mut next, mut last) = (request.clone(), String::new());
+    for _ in 0..MAX_REQUESTS {
+        let (answer, location) = send_once(&next).await?;
+        let Some(location) = location.filter(|_| matches!(answer.code, 301..=303 | 307 | 308)) else {
+            return Ok(answer);
+        };
+        let Some(target) = next.redirected(&location)? else { return Ok(answer) };
+        (next, last) = (target, location);
+    }
+    Err(TooManyRedirects(last).into())
+}
+
+/// On a connection of its own; with the answer's `Location`.
+async fn send_once(request: &Request) -> Result<(Answer, Option<String>), BoxError> {
     let stream = TcpStream::connect((request.host.as_str(), request.port)).await?;
     stream.set_nodelay(true)?;
     if request.tls {
@@ -79,7 +137,7 @@ pub(crate) async fn send(request: &Request) -> Result<(u16, Bytes), BoxError> {
     }
 }
 
-async fn exchange<S>(request: &Request, stream: S) -> Result<(u16, Bytes), BoxError>
+async fn exchange<S>(request: &Request, stream: S) -> Result<(Answer, Option<String>), BoxError>
 where
     S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
@@ -101,13 +159,15 @@ where
         }
         let response = sender.send_request(message.body(Empty::<Bytes>::new())?).await?;
         let code = response.status().as_u16();
+        let location = response.headers().get(hyper::header::LOCATION);
+        let location = location.and_then(|location| location.to_str().ok()).map(str::to_owned);
         // More than this nobody reads: the connection ends here anyway.
         let body = Limited::new(response.into_body(), MAX_BODY)
             .collect()
             .await
             .map(http_body_util::Collected::to_bytes)
             .unwrap_or_default();
-        Ok((code, body))
+        Ok((Answer { code, body }, location))
     };
     tokio::pin!(exchange, connection);
     tokio::select! {

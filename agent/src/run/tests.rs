@@ -1,6 +1,9 @@
 //! A whole agent over a fake runtime, against a real API server in memory.
 
+mod admission;
+mod endings;
 mod harness;
+mod reboot;
 mod resources;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod};

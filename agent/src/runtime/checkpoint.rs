@@ -6,7 +6,8 @@
 //!                                   /exit.json        the shim's
 //! ```
 //!
-//! Written to a temporary name and renamed: a reader sees all or nothing. Not synced: a reboot ends the containers too.
+//! Written to a temporary name and renamed: a reader sees all or nothing. Not synced: a reboot ends the containers too,
+//! and what must be known of them then is in [`super::past`].
 
 use std::{
     fs, io,
@@ -148,10 +149,22 @@ pub(super) fn exited(exit: &Exit) -> ContainerState {
     ContainerState::Exited {
         started_at: if exit.started_at == 0 { finished_at } else { time(exit.started_at) },
         finished_at,
-        // The kernel kills some process of the container; the first one may die of it in its own way.
-        exit_code: if exit.oom_killed { 137 } else { exit.exit_code },
+        exit_code: exit.exit_code,
         signal: exit.signal,
         reason: reason.to_owned(),
+        message: String::new(),
+    }
+}
+
+/// How an end looks that a reboot brought. Source: containerd `internal/cri/server/restart.go`, `unknownExitCode` and
+/// `unknownExitReason`.
+pub(crate) fn unknown(started_at: SystemTime) -> ContainerState {
+    ContainerState::Exited {
+        started_at,
+        finished_at: SystemTime::now(),
+        exit_code: 255,
+        signal: None,
+        reason: "Unknown".to_owned(),
         message: String::new(),
     }
 }

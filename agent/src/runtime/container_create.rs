@@ -105,6 +105,7 @@ async fn make(
         id: id.clone(),
         sandbox: Arc::clone(sandbox),
         directory: directory.to_owned(),
+        writable,
         resources: Mutex::new(checkpoint.config.resources.clone()),
         checkpoint,
         state: watch::Sender::new(None),

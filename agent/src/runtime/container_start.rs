@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use coracle_shim_protocol::{Reply, Request};
 
-use super::{ContainerId, ContainerState, RuntimeError, checkpoint, local::Inner};
+use super::{ContainerId, ContainerState, RuntimeError, checkpoint, entries::blocking, local::Inner, past};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -14,6 +14,9 @@ pub(super) async fn start(inner: &Arc<Inner>, id: &ContainerId) -> Result<(), Ru
         return Ok(());
     }
     let client = container.sandbox.client("start container")?;
+    // First: whatever happens from here on, it has been started.
+    let started = Arc::clone(&container);
+    blocking(move || past::note_start(&started)).await??;
     let request = Request::Start { container: id.0.clone() };
     let name = &container.checkpoint.config.name;
     let answer =
@@ -29,6 +32,7 @@ pub(super) async fn start(inner: &Arc<Inner>, id: &ContainerId) -> Result<(), Ru
         });
     }
     inner.tell(&container.sandbox.pod().uid);
+    drop(tokio::task::spawn_blocking(move || past::sync(&container.writable)));
     Ok(())
 }
 

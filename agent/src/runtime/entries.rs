@@ -31,6 +31,8 @@ pub(super) struct Container {
     pub(super) id: ContainerId,
     pub(super) sandbox: Arc<Sandbox>,
     pub(super) directory: PathBuf,
+    /// Its writable layer, and its record for after a reboot.
+    pub(super) writable: PathBuf,
     /// As it was made.
     pub(super) checkpoint: ContainerCheckpoint,
     /// Limits of its cgroup now.
@@ -96,7 +98,7 @@ impl Container {
 
     /// Becomes Exited, once. Without a record nobody knows how.
     pub(super) fn end(&self, exit: Option<&Exit>) {
-        self.state.send_if_modified(|state| {
+        let ended = self.state.send_if_modified(|state| {
             let started_at = match state {
                 Some(ContainerState::Exited { .. }) => return false,
                 Some(ContainerState::Running { started_at, .. }) => *started_at,
@@ -105,6 +107,11 @@ impl Container {
             *state = Some(exit.map_or_else(|| checkpoint::lost(started_at), checkpoint::exited));
             true
         });
+        let end = self.state.borrow().clone().filter(|_| ended);
+        if let Some(end) = end {
+            let directory = self.writable.clone();
+            drop(tokio::task::spawn_blocking(move || past::note_end(&directory, end)));
+        }
     }
 
     pub(super) fn has_exited(&self) -> bool {

@@ -4,6 +4,7 @@
 //! containers with [`FakeRuntime::exit`], script failures with [`FakeRuntime::fail_next`], commands with
 //! [`FakeRuntime::on_exec`], and read what was asked in [`FakeRuntime::calls`].
 
+mod faults;
 mod images;
 
 use std::{
@@ -36,6 +37,7 @@ struct FakeState {
     sandboxes: BTreeMap<SandboxId, (SandboxConfig, SandboxStatus)>,
     containers: BTreeMap<ContainerId, (ContainerConfig, ContainerStatus)>,
     failures: HashMap<&'static str, VecDeque<RuntimeError>>,
+    held: HashMap<&'static str, tokio_util::sync::CancellationToken>,
     ignore_stop: bool,
     class_cgroups: BTreeMap<String, Resources>,
     calls: Vec<String>,
@@ -180,6 +182,7 @@ fn not_found(kind: &'static str, id: &str) -> RuntimeError {
 impl RuntimeService for FakeRuntime {
     async fn run_pod_sandbox(&self, config: &SandboxConfig) -> Result<SandboxStatus, RuntimeError> {
         self.begin("run_pod_sandbox", &config.pod.name)?;
+        self.released("run_pod_sandbox").await;
         let number = self.next();
         let last = u8::try_from(number % 250).expect("below 250") + 1;
         let status = SandboxStatus {
@@ -225,6 +228,7 @@ impl RuntimeService for FakeRuntime {
     }
 
     async fn list_pod_sandboxes(&self) -> Result<Vec<SandboxStatus>, RuntimeError> {
+        self.begin("list_pod_sandboxes", "")?;
         Ok(self.state.lock().sandboxes.values().map(|(_, status)| status.clone()).collect())
     }
 

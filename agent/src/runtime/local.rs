@@ -32,9 +32,9 @@ const EVENTS: usize = 512;
 
 /// What [`LocalRuntime::start`] needs.
 pub struct RuntimeConfig {
-    /// Sandboxes, sockets, pinned namespaces: lost at reboot, as the containers are.
+    /// Sandboxes, sockets, pinned namespaces: lost at reboot, as the running containers are.
     pub run_dir: PathBuf,
-    /// Writable layers of containers.
+    /// Writable layers of containers, and what must be known of them after a reboot.
     pub root_dir: PathBuf,
     /// The `coracle-shim` binary; its helper `coracle-oci` lies beside it.
     pub shim_path: PathBuf,
@@ -107,10 +107,12 @@ impl LocalRuntime {
         Ok(Arc::new(Self { inner }))
     }
 
-    /// Every sandbox with records on this node, also those that have ended: they may hold a network attachment.
+    /// Every sandbox of this boot with records on this node, also those that have ended: they may hold a network
+    /// attachment. Those of another boot hold nothing.
     #[must_use]
     pub fn known_sandboxes(&self) -> Vec<SandboxId> {
-        self.inner.state.lock().sandboxes.keys().cloned().collect()
+        let sandboxes: Vec<_> = self.inner.state.lock().sandboxes.values().cloned().collect();
+        sandboxes.iter().filter(|sandbox| !past::is_past(sandbox)).map(|sandbox| sandbox.id.clone()).collect()
     }
 }
 

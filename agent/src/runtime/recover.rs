@@ -1,5 +1,6 @@
 //! After a restart: finds what the last agent made, takes living shims over, finishes what it was in the middle of.
 //!
+//! What another boot left is ended and kept as records ([`super::past`]): it must be known that it ran.
 //! Also what happens when a shim dies while the agent lives. Nothing here trusts a PID without its start time.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -12,9 +13,9 @@ use tokio::sync::watch;
 
 use super::{
     ContainerId, ContainerState, SandboxId, SandboxState, checkpoint,
-    entries::{Container, Sandbox},
+    entries::{Container, Sandbox, blocking},
     local::Inner,
-    sandbox_remove, sandbox_stop,
+    past, sandbox_remove, sandbox_stop,
     shim_client::ShimClient,
 };
 
@@ -28,6 +29,10 @@ const CREATING_PAUSE: Duration = Duration::from_millis(100);
 pub(super) async fn recover(inner: &Arc<Inner>) {
     let found = checkpoint::subdirectories(&inner.run_dir.join("sandboxes"));
     join_all(found.into_iter().map(|(name, directory)| recover_sandbox(inner, SandboxId(name), directory))).await;
+    let recalling = Arc::clone(inner);
+    if let Err(error) = blocking(move || past::recall(&recalling)).await {
+        tracing::warn!(error = &error as &dyn std::error::Error, "look for containers of before the last boot");
+    }
     // Writable layers of containers that no record names.
     for (name, path) in checkpoint::subdirectories(&inner.root_dir.join("containers")) {
         if inner.container(&ContainerId(name)).is_err() {
@@ -48,7 +53,7 @@ async fn recover_sandbox(inner: &Arc<Inner>, id: SandboxId, directory: PathBuf) 
         return clean(&directory).await;
     };
     let other_boot = checkpoint.boot_id != inner.boot_id;
-    let unwanted = other_boot || !checkpoint.complete;
+    let unwanted = !checkpoint.complete;
     let mut checkpoint = checkpoint;
     if other_boot {
         checkpoint.shim = None;
@@ -61,7 +66,10 @@ async fn recover_sandbox(inner: &Arc<Inner>, id: SandboxId, directory: PathBuf) 
         ending: tokio::sync::Mutex::new(()),
     });
     inner.insert_sandbox(Arc::clone(&sandbox));
-    let state = if other_boot { None } else { reconnect(inner, &sandbox).await };
+    if other_boot {
+        return retire(inner, &sandbox).await;
+    }
+    let state = reconnect(inner, &sandbox).await;
     if unwanted {
         tracing::info!(sandbox = %id, "removing a sandbox that was not finished");
         return sandbox_stop::destroy(inner, &sandbox).await;
@@ -74,6 +82,24 @@ async fn recover_sandbox(inner: &Arc<Inner>, id: SandboxId, directory: PathBuf) 
     if state.is_none() {
         shim_lost(inner, &sandbox).await;
     }
+}
+
+/// Ends what another boot left, but for the records of what ran in it.
+async fn retire(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) {
+    for (name, directory) in checkpoint::subdirectories(&sandbox.directory.join(layout::CONTAINERS)) {
+        let exit = checkpoint::read_exit(&directory);
+        let writable = inner.writable_dir(&ContainerId(name));
+        if let Some(exit) = exit
+            && let Err(error) = blocking(move || past::note_end(&writable, checkpoint::exited(&exit))).await
+        {
+            tracing::warn!(error = &error as &dyn std::error::Error, "keep the end of a container");
+        }
+    }
+    // What fails is logged there; the directory then stays for the next start.
+    if sandbox_stop::end(inner, sandbox).await.is_ok() {
+        clean(&sandbox.directory).await;
+    }
+    inner.forget_sandbox(&sandbox.id);
 }
 
 async fn reconnect(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Option<State> {
@@ -125,10 +151,12 @@ async fn recover_container(
         Some(Phase::Created { .. } | Phase::Creating) => ContainerState::Created,
         None => exit.as_ref().map_or_else(|| checkpoint::lost(checkpoint.created_at), checkpoint::exited),
     };
+    let writable = inner.writable_dir(&id);
     let container = Container {
         id,
         sandbox: Arc::clone(sandbox),
         directory,
+        writable,
         resources: Mutex::new(checkpoint.config.resources.clone()),
         checkpoint,
         state: watch::Sender::new(Some(state)),
@@ -137,7 +165,11 @@ async fn recover_container(
     if let Some(exit) = exit {
         container.end(Some(&exit));
     }
-    inner.insert_container(Arc::new(container));
+    let container = Arc::new(container);
+    inner.insert_container(Arc::clone(&container));
+    if let Err(error) = blocking(move || past::ensure(&container)).await {
+        tracing::warn!(error = &error as &dyn std::error::Error, "record a container");
+    }
 }
 
 /// Ends a container whose making nobody waits for any more.

@@ -29,8 +29,12 @@ pub(super) async fn erase(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<
         erase_container(inner, &id, &directory).await?;
         inner.forget_container(&id);
     }
+    // Of another boot: their records are all there is.
+    for container in inner.containers_of(&sandbox.id) {
+        erase_container(inner, &container.id, &container.directory).await?;
+        inner.forget_container(&container.id);
+    }
     remove_tree(&sandbox.directory).await?;
-    inner.containers_of(&sandbox.id).iter().for_each(|container| inner.forget_container(&container.id));
     inner.forget_sandbox(&sandbox.id);
     Ok(())
 }

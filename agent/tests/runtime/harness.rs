@@ -245,6 +245,32 @@ impl Node {
         self.assert_no_residue().await;
     }
 
+    /// Removes its cgroups, once what was killed in them is gone.
+    #[allow(clippy::disallowed_methods, reason = "waits for the kernel")]
+    pub(crate) fn remove_cgroups(&self) {
+        for _ in 0..50 {
+            let left = cgroups(&self.cgroup);
+            if left.is_empty() {
+                break;
+            }
+            for path in left.iter().rev() {
+                let _ = fs::remove_dir(path);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Takes down every mount below its directory.
+    pub(crate) fn unmount(&self) {
+        let mark = self.dir.path().to_str().unwrap().to_owned();
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        for line in mounts.lines().rev().filter(|line| line.contains(&mark)) {
+            if let Some(path) = line.split(' ').nth(4) {
+                let _ = nix::mount::umount2(path, nix::mount::MntFlags::MNT_DETACH);
+            }
+        }
+    }
+
     pub(crate) async fn assert_no_residue(&self) {
         let mut left = Vec::new();
         for _ in 0..100 {
@@ -301,23 +327,8 @@ impl Drop for Node {
         for pid in self.processes() {
             let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
         }
-        let mark = self.dir.path().to_str().unwrap().to_owned();
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        for line in mounts.lines().rev().filter(|line| line.contains(&mark)) {
-            if let Some(path) = line.split(' ').nth(4) {
-                let _ = nix::mount::umount2(path, nix::mount::MntFlags::MNT_DETACH);
-            }
-        }
-        for _ in 0..50 {
-            let left = cgroups(&self.cgroup);
-            if left.is_empty() {
-                break;
-            }
-            for path in left.iter().rev() {
-                let _ = fs::remove_dir(path);
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        self.unmount();
+        self.remove_cgroups();
     }
 }
 

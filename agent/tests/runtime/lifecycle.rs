@@ -212,7 +212,7 @@ async fn volume_mounted_after_the_sandbox_was_made_is_seen() {
         .unwrap();
     node.runtime().start_container(&id).await.unwrap();
     node.exited(&id).await;
-    assert_eq!(node.log(&id).await, "late\n");
+    assert_eq!(node.log(&id).await, "late");
     nix::mount::umount2(&source, nix::mount::MntFlags::empty()).unwrap();
     node.finish().await;
 }

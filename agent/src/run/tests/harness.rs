@@ -21,6 +21,7 @@ use crate::{
         types::{self, PodUid, SandboxStatus},
     },
     volume::NoMounts,
+    watch::Pulse,
 };
 
 pub(super) const NODE_IP: &str = "198.18.0.2";
@@ -89,7 +90,7 @@ impl Cluster {
         };
         let shutdown = CancellationToken::new();
         let mut tasks = Tasks::new(shutdown.clone());
-        spawn_node(&mut tasks, config, self.server.client(UserInfo::node("n1")), parts);
+        spawn_node(&mut tasks, config, self.server.client(UserInfo::node("n1")), parts, Pulse::default());
         self.agent = Some((shutdown, tokio::spawn(tasks.finish(LIMIT))));
     }
 

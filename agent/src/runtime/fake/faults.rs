@@ -1,0 +1,39 @@
+//! What happens to the fake runtime from outside: calls that hang, and the machine's end.
+
+use super::*;
+
+impl FakeRuntime {
+    /// Calls of this verb are noted but wait until what is returned is dropped.
+    pub fn hold(&self, verb: &'static str) -> tokio_util::sync::DropGuard {
+        let release = tokio_util::sync::CancellationToken::new();
+        self.state.lock().held.insert(verb, release.clone());
+        release.drop_guard()
+    }
+
+    pub(super) async fn released(&self, verb: &'static str) {
+        let held = self.state.lock().held.get(verb).cloned();
+        if let Some(held) = held {
+            held.cancelled().await;
+        }
+    }
+
+    /// Ends everything, and keeps the records or loses them, as a reboot does.
+    pub fn reboot(&self, keep_records: bool) {
+        let mut state = self.state.lock();
+        if !keep_records {
+            state.sandboxes.clear();
+            state.containers.clear();
+        }
+        for (_, sandbox) in state.sandboxes.values_mut() {
+            sandbox.state = SandboxState::NotReady;
+        }
+        for (_, container) in state.containers.values_mut() {
+            let started_at = match container.state {
+                ContainerState::Exited { .. } => continue,
+                ContainerState::Running { started_at, .. } => started_at,
+                ContainerState::Created => container.created_at,
+            };
+            container.state = checkpoint::unknown(started_at);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What a reboot leaves of the containers that ran here: one record each, on the disk beside its writable layer.
+//!
+//! ```text
+//! ROOT/containers/<id>/record.json    written before the container is started, and once more at its end
+//! ```
+//! While the machine is up the run directory and the shims are the truth, and nobody reads these. After a reboot the run
+//! directory is empty, and without a record a pod that must run once would run twice. Records say nothing of what ran,
+//! only that it did: environment, arguments and mounts may hold Secrets, which are not to outlive the boot.
+//!
+//! A record is synced beside the start and not before it: a power cut within those milliseconds loses it, and then the
+//! status in the API is what tells.
+
+use std::{
+    collections::HashMap,
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    net::IpAddr,
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    sync::Arc,
+    time::SystemTime,
+};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use super::{
+    ContainerConfig, ContainerId, ContainerState, RuntimeError, SandboxConfig, SandboxId, SandboxState,
+    checkpoint::{self, ContainerCheckpoint, SandboxCheckpoint},
+    entries::{Container, Sandbox},
+    local::Inner,
+};
+
+const FILE: &str = "record.json";
+
+/// A container that was started, and its sandbox.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Record {
+    sandbox: SandboxId,
+    sandbox_config: SandboxConfig,
+    sandbox_created_at: SystemTime,
+    ips: Vec<IpAddr>,
+    container: ContainerCheckpoint,
+    /// Asked for then.
+    started_at: SystemTime,
+    /// Once it has ended, if somebody saw it.
+    end: Option<ContainerState>,
+}
+
+impl Record {
+    fn of(container: &Container) -> Self {
+        let sandbox = container.sandbox.checkpoint.lock();
+        Self {
+            sandbox: container.sandbox.id.clone(),
+            sandbox_config: SandboxConfig { annotations: Default::default(), ..sandbox.config.clone() },
+            sandbox_created_at: sandbox.created_at,
+            ips: sandbox.ips.clone(),
+            container: ContainerCheckpoint {
+                config: ContainerConfig {
+                    command: Vec::new(),
+                    args: Vec::new(),
+                    env: Vec::new(),
+                    mounts: Vec::new(),
+                    ..container.checkpoint.config.clone()
+                },
+                ..container.checkpoint.clone()
+            },
+            started_at: SystemTime::now(),
+            end: None,
+        }
+    }
+
+    fn read(directory: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(directory.join(FILE)).ok()?).ok()
+    }
+
+    /// Not on the disk yet when this returns.
+    fn write(&self, directory: &Path) -> Result<(), RuntimeError> {
+        let path = directory.join(FILE);
+        let attempt = || -> io::Result<()> {
+            let temporary = path.with_extension("tmp");
+            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+            file.write_all(&serde_json::to_vec(self)?)?;
+            fs::rename(&temporary, &path)
+        };
+        attempt().map_err(|source| RuntimeError::State { operation: "write", path: path.clone(), source })
+    }
+}
+
+/// Notes that the container is about to start. Blocks.
+pub(super) fn note_start(container: &Container) -> Result<(), RuntimeError> {
+    Record::of(container).write(&container.writable)
+}
+
+/// Puts what was noted on the disk. Blocks.
+pub(super) fn sync(directory: &Path) {
+    let synced = File::open(directory.join(FILE)).and_then(|file| file.sync_all());
+    // Gone already, with its container: nothing to keep.
+    if let Err(error) = synced.and_then(|()| File::open(directory)?.sync_all())
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(directory = %directory.display(), %error, "put a container's record on the disk");
+    }
+}
+
+/// Notes how the container ended, unless it was never started or that is known. Blocks.
+pub(super) fn note_end(directory: &Path, end: ContainerState) {
+    let Some(mut record) = Record::read(directory).filter(|record| record.end.is_none()) else { return };
+    record.end = Some(end);
+    match record.write(directory) {
+        Ok(()) => sync(directory),
+        // Removed meanwhile.
+        Err(RuntimeError::State { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "record how a container ended"),
+    }
+}
+
+/// For a container that an agent without records started.
+pub(super) fn ensure(container: &Container) {
+    let started = matches!(&*container.state.borrow(), Some(state) if !matches!(state, ContainerState::Created));
+    if started
+        && !container.writable.join(FILE).exists()
+        && let Err(error) = note_start(container)
+    {
+        tracing::warn!(error = &error as &dyn std::error::Error, "record a running container");
+    }
+    if let Some(end @ ContainerState::Exited { .. }) = &*container.state.borrow() {
+        note_end(&container.writable, end.clone());
+    }
+}
+
+/// Takes in what the run directory no longer knows: all of it has ended. Blocks.
+pub(super) fn recall(inner: &Arc<Inner>) {
+    let mut sandboxes: HashMap<SandboxId, Arc<Sandbox>> = HashMap::new();
+    for (name, directory) in checkpoint::subdirectories(&inner.root_dir.join("containers")) {
+        let id = ContainerId(name);
+        let Some(record) = Record::read(&directory) else { continue };
+        // Known, or about to be removed by what found it in the run directory.
+        if inner.container(&id).is_ok() || inner.sandbox(&record.sandbox).is_ok_and(|known| !is_past(&known)) {
+            continue;
+        }
+        let end = record.end.clone().unwrap_or_else(|| checkpoint::unknown(record.started_at));
+        note_end(&directory, end.clone());
+        let sandbox = sandboxes.entry(record.sandbox.clone()).or_insert_with(|| sandbox(inner, &record));
+        inner.insert_sandbox(Arc::clone(sandbox));
+        tracing::info!(container = %id, pod = %record.sandbox_config.pod.name, "a container of before the last boot");
+        inner.insert_container(Arc::new(Container {
+            directory: sandbox.directory.join(coracle_shim_protocol::layout::CONTAINERS).join(&id.0),
+            writable: directory,
+            id,
+            sandbox: Arc::clone(sandbox),
+            resources: Mutex::new(record.container.config.resources.clone()),
+            checkpoint: record.container,
+            state: watch::Sender::new(Some(end)),
+        }));
+    }
+}
+
+/// Whether this sandbox was made in another boot: it holds nothing but records.
+pub(super) fn is_past(sandbox: &Sandbox) -> bool {
+    sandbox.checkpoint.lock().boot_id.is_empty()
+}
+
+fn sandbox(inner: &Inner, record: &Record) -> Arc<Sandbox> {
+    let checkpoint = SandboxCheckpoint {
+        config: record.sandbox_config.clone(),
+        created_at: record.sandbox_created_at,
+        state: SandboxState::NotReady,
+        complete: true,
+        ips: record.ips.clone(),
+        shim: None,
+        boot_id: String::new(),
+    };
+    Arc::new(Sandbox {
+        id: record.sandbox.clone(),
+        directory: inner.sandbox_dir(&record.sandbox),
+        checkpoint: Mutex::new(checkpoint),
+        client: Mutex::new(None),
+        ending: tokio::sync::Mutex::new(()),
+    })
+}

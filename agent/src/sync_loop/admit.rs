@@ -1,0 +1,149 @@
+//! Asks [`crate::predicates`] about each new pod, with what the node is and has taken so far.
+//!
+//! One pod after the other, and those that have started already first: after a restart nobody loses its place.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Api;
+
+use super::SyncLoop;
+use crate::{
+    allocation,
+    context::NodeContext,
+    node::status,
+    pod::PodExt,
+    pod_status::WaitingReason,
+    predicates::{self, NODE_AFFINITY, NodeInfo},
+    runtime::types::PodUid,
+};
+
+/// For the newest Node: a label may have come with the pod that asks for it.
+const FETCH_LIMIT: Duration = Duration::from_secs(2);
+
+/// What admission remembers.
+pub(super) struct Admission {
+    nodes: Api<Node>,
+    /// Pods that something of was made before the agent started.
+    ran: HashSet<PodUid>,
+    /// Pods that were refused: they take nothing, though their status may not say so yet.
+    refused: HashSet<PodUid>,
+}
+
+impl Admission {
+    pub(super) fn new(client: kube::Client) -> Self {
+        Self { nodes: Api::all(client), ran: HashSet::new(), refused: HashSet::new() }
+    }
+
+    pub(super) fn refused(&mut self, uid: PodUid) {
+        self.refused.insert(uid);
+    }
+
+    pub(super) fn forget(&mut self, uid: &PodUid) {
+        self.ran.remove(uid);
+        self.refused.remove(uid);
+    }
+}
+
+/// Those that have started by the time of their start, then the others as they came into being.
+pub(super) fn in_order(mut pods: Vec<Arc<Pod>>) -> Vec<Arc<Pod>> {
+    pods.sort_by_cached_key(|pod| {
+        let started = pod.status_or_default().start_time.as_ref().map(|time| time.0);
+        let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        (Reverse(started.is_some()), started, created, pod.uid().0)
+    });
+    pods
+}
+
+impl SyncLoop {
+    /// Before the first pod is looked at.
+    pub(super) async fn remember_what_ran(&mut self) {
+        match self.ctx.runtime.list_pod_sandboxes().await {
+            Ok(sandboxes) => self.admission.ran = sandboxes.into_iter().map(|sandbox| sandbox.pod.uid).collect(),
+            // Those that have a start time are known all the same.
+            Err(error) => tracing::warn!(%error, "look for pods that run already"),
+        }
+    }
+
+    /// Why the node does not take the pod, if it is new and the node does not.
+    pub(super) async fn refusal(&self, pod: &Arc<Pod>) -> Option<WaitingReason> {
+        let uid = pod.uid();
+        let started = pod.status_or_default().start_time.is_some() || self.admission.ran.contains(&uid);
+        if started || self.workers.has(&uid) || pod.is_deleting() || pod.is_phase_final() {
+            return None;
+        }
+        let taken = |other: &&Arc<Pod>| {
+            let id = other.uid();
+            self.workers.has(&id) && !self.admission.refused.contains(&id) && !self.ctx.has_finished(other)
+        };
+        // With what they have, not with what they would like.
+        let held = |other: &Arc<Pod>| {
+            allocation::held(other, other.status_or_default()).map_or_else(|| Arc::clone(other), Arc::new)
+        };
+        let others: Vec<Arc<Pod>> = self.manager.pods().filter(taken).map(held).collect();
+        let others: Vec<&Pod> = others.iter().map(|other| &**other).collect();
+        let known = self.ctx.node.lock().clone();
+        let why = predicates::why_not(pod, &node_info(&self.ctx, known.as_deref()), &others)?;
+        if why.reason != NODE_AFFINITY {
+            return Some(why);
+        }
+        match tokio::time::timeout(FETCH_LIMIT, self.admission.nodes.get_opt(&self.ctx.config.node_name)).await {
+            Ok(Ok(newest)) => predicates::why_not(pod, &node_info(&self.ctx, newest.as_ref()), &others),
+            Ok(Err(error)) => {
+                tracing::warn!(pod = %pod.display(), %error, "read the Node for a pod that seems to belong elsewhere");
+                Some(why)
+            }
+            Err(_) => Some(why),
+        }
+    }
+}
+
+/// The node as the API has it; what it has of its own as the machine tells.
+fn node_info(ctx: &NodeContext, node: Option<&Node>) -> NodeInfo {
+    let told = node.and_then(|node| node.status.as_ref()).and_then(|status| status.allocatable.as_ref());
+    let mut allocatable = told.map(predicates::amounts).unwrap_or_default();
+    let machine = ctx.machine.allocatable();
+    let own = [
+        ("cpu", machine.cpu_millis),
+        ("memory", machine.memory_bytes),
+        ("ephemeral-storage", machine.ephemeral_bytes),
+        ("pods", i64::from(ctx.config.max_pods)),
+    ];
+    allocatable.extend(own.map(|(name, amount)| (name.to_owned(), amount)));
+    let mut labels: BTreeMap<String, String> = node.and_then(|node| node.metadata.labels.clone()).unwrap_or_default();
+    for (key, value) in status::labels(&ctx.config) {
+        labels.entry(key).or_insert(value);
+    }
+    let taints = node.and_then(|node| node.spec.as_ref()).and_then(|spec| spec.taints.clone()).unwrap_or_default();
+    NodeInfo { name: ctx.config.node_name.clone(), labels, taints, allocatable }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn who_has_started_keeps_its_place() {
+        let pod = |name: &str, created: &str, started: Option<&str>| {
+            let value = json!({"metadata": {"name": name, "uid": name, "creationTimestamp": created},
+                "status": {"startTime": started}});
+            Arc::new(serde_json::from_value::<Pod>(value).expect("pod"))
+        };
+        let pods = vec![
+            pod("new", "2026-01-01T00:00:00Z", None),
+            pod("late", "2026-01-01T00:00:01Z", Some("2026-01-01T00:02:00Z")),
+            pod("early", "2026-01-01T00:00:02Z", Some("2026-01-01T00:01:00Z")),
+        ];
+        assert_eq!(
+            in_order(pods).iter().map(|pod| pod.name().to_owned()).collect::<Vec<_>>(),
+            ["early", "late", "new"]
+        );
+    }
+}
