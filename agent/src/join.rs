@@ -9,7 +9,7 @@
 
 mod client;
 mod credentials;
-mod csr;
+pub(crate) mod csr;
 pub(crate) mod token;
 mod trust;
 
@@ -26,6 +26,8 @@ use tokio_util::sync::CancellationToken;
 use crate::config::AgentConfig;
 
 pub(crate) use client::connect;
+#[cfg(test)]
+pub(crate) use credentials::Stored;
 pub(crate) use credentials::{Identity, Purpose, keep_renewed};
 pub use token::TokenError;
 

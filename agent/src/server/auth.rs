@@ -99,7 +99,73 @@ pub(super) fn admit(caller: &Option<Caller>) -> Result<(), ReplyError> {
 
 #[cfg(test)]
 mod tests {
+    use rustls_pki_types::pem::PemObject as _;
+
     use super::*;
+    use crate::join::{Stored, csr};
+
+    /// An authority called so.
+    fn authority(name: &str) -> (rcgen::Issuer<'static, rcgen::KeyPair>, rcgen::Certificate) {
+        let key = rcgen::KeyPair::generate().expect("key");
+        let mut params = rcgen::CertificateParams::new(Vec::new()).expect("params");
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        let certificate = params.self_signed(&key).expect("authority");
+        (rcgen::Issuer::new(params, key), certificate)
+    }
+
+    /// A certificate of `issuer` and its key, both PEM.
+    fn issue(issuer: &rcgen::Issuer<'_, rcgen::KeyPair>, name: &str) -> csr::Pair {
+        let key = rcgen::KeyPair::generate().expect("key");
+        let mut params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("params");
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        let certificate = params.signed_by(&key, issuer).expect("certificate").pem();
+        csr::Pair { certificate, key: key.serialize_pem() }
+    }
+
+    /// Whether somebody with `pair` comes through the handshake.
+    async fn comes_in(acceptor: &Acceptor, roots: &[&rcgen::Certificate], pair: &csr::Pair) -> bool {
+        let mut store = RootCertStore::empty();
+        for root in roots {
+            store.add(root.der().clone()).expect("root");
+        }
+        let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes()).collect::<Result<_, _>>();
+        let key = rustls_pki_types::PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).expect("key");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(store)
+            .with_client_auth_cert(chain.expect("chain"), key)
+            .expect("client");
+        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+        let name = rustls_pki_types::ServerName::try_from("127.0.0.1").expect("name");
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+        let acceptor = acceptor.current().expect("acceptor");
+        // The client believes to be through before the server has looked at its certificate.
+        let (accepted, _client) = tokio::join!(acceptor.accept(ours), connector.connect(name, theirs));
+        accepted.is_ok_and(|stream| admit(&caller(stream.get_ref().1)).is_ok())
+    }
+
+    #[tokio::test]
+    async fn who_may_call_is_for_the_authority_of_the_serving_certificate_to_say() {
+        let ((cluster, cluster_ca), (kubelet, kubelet_ca)) = (authority("ca"), authority("kubelet-ca"));
+        let (old, new) = (issue(&cluster, API_SERVER), issue(&kubelet, API_SERVER));
+        let acceptor = |pair| {
+            let identity = Identity::new(Stored::from_pair(pair).expect("pair"));
+            Acceptor::new(Arc::new(identity), cluster_ca.der().clone()).expect("acceptor")
+        };
+        let roots = [&cluster_ca, &kubelet_ca];
+        let before = acceptor(issue(&cluster, "system:node:n1"));
+        assert!(comes_in(&before, &roots, &old).await);
+        assert!(!comes_in(&before, &roots, &new).await);
+        let mut serving = issue(&kubelet, "system:node:n1");
+        serving.certificate.push_str(&kubelet_ca.pem());
+        let since = acceptor(serving);
+        assert!(comes_in(&since, &roots, &new).await);
+        assert!(!comes_in(&since, &roots, &old).await, "of the cluster's authority");
+        assert!(!comes_in(&since, &roots, &issue(&kubelet, "system:node:n2")).await, "another node");
+    }
 
     #[test]
     fn only_the_api_server_is_admitted() {

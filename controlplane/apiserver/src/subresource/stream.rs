@@ -83,7 +83,7 @@ pub(super) async fn upgrade(
     parts: &Parts,
     subresource: Subresource,
 ) -> Result<Response<Body>, Status> {
-    authorize_create(call)?;
+    authorize_create(call).await?;
     let pod = pod(call).await?;
     let (verb, container, query) = match subresource {
         Subresource::Portforward => ("portForward", None, port_query(call.query)),
@@ -135,7 +135,7 @@ pub(super) async fn upgrade(
 /// in any case.
 ///
 /// Source: `AuthorizePodWebsocketUpgradeCreatePermission` of `pkg/registry/core/pod/rest/subresources.go` at v1.37.
-fn authorize_create(call: &Call<'_>) -> Result<(), Status> {
+async fn authorize_create(call: &Call<'_>) -> Result<(), Status> {
     if call.info.verb != Verb::Get {
         return Ok(());
     }
@@ -148,6 +148,11 @@ fn authorize_create(call: &Call<'_>) -> Result<(), Status> {
         ..ResourceTarget::default()
     };
     let attributes = Attributes { user: call.user, verb: Verb::Create.as_str(), target: Target::Resource(target) };
+    if call.server.authorizer.allows(&attributes) {
+        return Ok(());
+    }
+    // Perhaps by a role that was written a moment ago. If the cache cannot follow, the answer is as good as no.
+    let _ = call.server.store.cache.catch_up().await;
     call.server.authorizer.authorize(&attributes)
 }
 

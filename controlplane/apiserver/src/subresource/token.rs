@@ -165,7 +165,7 @@ async fn bound(call: &Call<'_>, request: &Value, seconds: i64) -> Result<Bound, 
         if plural != "pods" || meta::get_str(&object, &["spec", "nodeName"]) != node {
             return Err(forbidden("node requested token bound to a pod scheduled on a different node"));
         }
-        audience::check(call, &object, request, seconds)?;
+        audience::check(call, &object, request, seconds).await?;
     }
     let node = meta::get_str(&object, &["spec", "nodeName"]);
     let node = if plural == "pods" && !node.is_empty() {

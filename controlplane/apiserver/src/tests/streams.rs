@@ -17,7 +17,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::raw::{PODS, Raw, pod};
 use crate::{
-    pki::Pki,
+    pki::{KeyPair, Pki},
     testing::{self, Listening},
     user::UserInfo,
 };
@@ -33,12 +33,30 @@ enum Then {
     Burst(usize),
 }
 
+/// A serving certificate of `node` by the cluster's authority, as agents have that joined before nodes had their own.
+fn old_serving(pki: &Pki, node: &str) -> KeyPair {
+    let key = rcgen::KeyPair::from_pem(&pki.ca.key_pem).unwrap();
+    let issuer = rcgen::Issuer::from_ca_cert_pem(&pki.ca.cert_pem, key).unwrap();
+    let mut params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(rcgen::DnType::CommonName, format!("system:node:{node}"));
+    params.distinguished_name.push(rcgen::DnType::OrganizationName, "system:nodes");
+    let key = rcgen::KeyPair::generate().unwrap();
+    let cert_pem = params.signed_by(&key, &issuer).unwrap().pem();
+    KeyPair { cert_pem, key_pem: key.serialize_pem() }
+}
+
 /// The agent of the node `name` that answers every request with `answer`.
 async fn node(pki: &Pki, name: &str, answer: &'static str, then: Then) -> SocketAddr {
+    let serving = pki.issue_node_serving(name, IpAddr::from([127, 0, 0, 1])).unwrap();
+    agent(&pki.kubelet_ca, &serving, answer, then).await
+}
+
+/// An agent that shows `serving` and admits whom `authority` vouches for.
+async fn agent(authority: &KeyPair, serving: &KeyPair, answer: &'static str, then: Then) -> SocketAddr {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();
-    roots.add(pki.kubelet_ca.chain().unwrap().remove(0)).unwrap();
-    let serving = pki.issue_node_serving(name, IpAddr::from([127, 0, 0, 1])).unwrap();
+    roots.add(authority.chain().unwrap().remove(0)).unwrap();
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build().unwrap();
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -252,6 +270,19 @@ async fn what_a_node_claims_to_be_is_asked_for_nothing_unless_it_is_the_node() {
     make_node(&admin, "n3", other).await;
     let (code, answer) = admin.get("/api/v1/nodes/n3/proxy/healthz").await;
     assert_eq!(code, 500, "{answer}");
+}
+
+#[tokio::test]
+async fn agents_that_know_the_clusters_authority_alone_are_reached() {
+    const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+    let listening = testing::listen(testing::local_server().await).await;
+    let admin = Raw::of(&listening.server, UserInfo::component("test"));
+    let pki = &listening.server.config.pki;
+    let old = agent(&pki.ca, &old_serving(pki, "old"), OK, Then::Echo).await;
+    make_node(&admin, "old", old).await;
+    assert_eq!(admin.get("/api/v1/nodes/old/proxy/healthz").await, (200, json!("ok")));
+    make_node(&admin, "other", old).await;
+    assert_eq!(admin.get("/api/v1/nodes/other/proxy/healthz").await.0, 500, "by its own name alone");
 }
 
 #[tokio::test]

@@ -31,6 +31,7 @@ pub(crate) struct Cluster {
     pub(crate) client: Client,
     pub(crate) server: Arc<ApiServer>,
     pub(crate) ca_pem: String,
+    pub(crate) kubelet_ca_pem: String,
     pub(crate) shutdown: CancellationToken,
     pub(crate) agent: Arc<Agent>,
 }
@@ -69,7 +70,7 @@ impl Cluster {
                 .try_init(),
         );
         let pki = Pki::ephemeral(&ServerNames { dns: Vec::new(), addresses: Vec::new() }).unwrap();
-        let ca_pem = pki.ca.cert_pem.clone();
+        let (ca_pem, kubelet_ca_pem) = (pki.ca.cert_pem.clone(), pki.kubelet_ca.cert_pem.clone());
         let authority = |pair: &KeyPair| CertificateAuthority {
             certificate_pem: pair.cert_pem.clone(),
             key_pem: pair.key_pem.clone(),
@@ -80,7 +81,7 @@ impl Cluster {
         let server = ApiServer::new(config, Arc::new(MemoryBackend::new())).await.unwrap();
         let client = server.client(UserInfo::component("admin"));
         let agent = Arc::new(Agent::default());
-        (Self { client, server, ca_pem, shutdown: CancellationToken::new(), agent }, authorities)
+        (Self { client, server, ca_pem, kubelet_ca_pem, shutdown: CancellationToken::new(), agent }, authorities)
     }
 
     /// Starts all controllers. `wrap` may put something between the controller of an account and the server.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use coracle_apiserver::UserInfo;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, ServiceAccount};
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use rcgen::{CertificateParams, DnType, KeyPair, SanType};
@@ -85,6 +86,41 @@ async fn serving_certificate_waits_until_the_node_has_the_address() {
     let name = ask(&cluster, UserInfo::node("n1"), &csr).await;
     cluster.add_node("n1", "192.0.2.11").await;
     issued(&cluster, &name).await;
+}
+
+/// Whether anything was decided about a request.
+async fn is_decided(cluster: &Cluster, name: &str) -> bool {
+    let api: Api<CertificateSigningRequest> = Api::all(cluster.client.clone());
+    api.get(name).await.unwrap().status.is_some_and(|status| status.conditions.is_some_and(|list| !list.is_empty()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_its_binding_nobody_is_approved_by_itself() {
+    let cluster = Cluster::start().await;
+    let bindings: Api<ClusterRoleBinding> = Api::all(cluster.client.clone());
+    bindings.delete("coracle:node-autoapprove-bootstrap", &DeleteParams::default()).await.unwrap();
+    let csr = request("kubernetes.io/kube-apiserver-client-kubelet", "client auth", "n1", Vec::new());
+    let joining = UserInfo::new("system:bootstrap:abcdef", &["system:bootstrappers"]);
+    let waiting = ask(&cluster, joining, &csr).await;
+    // This one still may, and comes after it.
+    let renewing = ask(&cluster, UserInfo::node("n1"), &csr).await;
+    issued(&cluster, &renewing).await;
+    assert!(!is_decided(&cluster, &waiting).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_never_gets_the_api_servers_names() {
+    let cluster = Cluster::start().await;
+    cluster.add_node("n1", "192.0.2.11").await;
+    let address = |text: &str| SanType::IpAddress(text.parse().unwrap());
+    let sans = vec![SanType::DnsName("kubernetes.default.svc".try_into().unwrap()), address("10.43.0.1")];
+    let csr = request("kubernetes.io/kubelet-serving", "server auth", "n1", sans);
+    let claimed = ask(&cluster, UserInfo::node("n1"), &csr).await;
+    let csr = request("kubernetes.io/kubelet-serving", "server auth", "n1", vec![address("192.0.2.11")]);
+    let pem = issued(&cluster, &ask(&cluster, UserInfo::node("n1"), &csr).await).await;
+    assert!(!is_decided(&cluster, &claimed).await);
+    assert!(pem.ends_with(&cluster.kubelet_ca_pem), "the node learns its authority: {pem}");
+    assert!(!pem.contains(&cluster.ca_pem));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

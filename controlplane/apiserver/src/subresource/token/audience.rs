@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::{
     authz::{Attributes, ResourceTarget, Target},
     endpoints::Call,
-    registry::resource::Registry,
+    registry::{resource::Registry, store::cache_status},
 };
 
 const VERB: &str = "request-serviceaccounts-token-audience";
@@ -19,13 +19,15 @@ const VERB: &str = "request-serviceaccounts-token-audience";
 const DEFAULT_SECS: i64 = super::DEFAULT_SECS;
 
 /// Whether a node gets the token that it asks for. Without an audience it is the API server's.
-pub(super) fn check(call: &Call<'_>, pod: &Value, request: &Value, seconds: i64) -> Result<(), Status> {
+pub(super) async fn check(call: &Call<'_>, pod: &Value, request: &Value, seconds: i64) -> Result<(), Status> {
     let forbidden = |why: &str| Status::forbidden(&call.resource.group_resource, &call.info.name, why);
     let audience = match meta::get_array(request, &["spec", "audiences"]) {
         [] => "",
         [one] => one.as_str().unwrap_or_default(),
         _ => return Err(forbidden("node may only request 0 or 1 audiences")),
     };
+    // Roles, drivers and claims as they are now.
+    call.server.store.cache.catch_up().await.map_err(cache_status)?;
     if let Some(longest) = life(&call.server.registry, pod, audience) {
         if seconds <= longest {
             return Ok(());
@@ -82,7 +84,7 @@ fn driver(registry: &Registry, pod: &Value, volume: &Value) -> Option<String> {
     bound["spec"]["csi"]["driver"].as_str().map(str::to_owned)
 }
 
-/// As the cache has it: what came a moment ago is there at the next try.
+/// As the cache has it.
 fn object(registry: &Registry, (group, plural): (&str, &str), namespace: &str, name: &str) -> Option<Value> {
     let resource = registry.get(group, "v1", plural)?;
     let entry = resource.cache.get(&resource.key(namespace, name))?;
