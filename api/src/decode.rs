@@ -13,8 +13,9 @@ mod protobuf;
 mod scalar;
 mod visit;
 mod yaml;
+mod yaml_bounds;
 
-use serde::de::DeserializeSeed;
+use serde::{Deserialize, de::DeserializeSeed};
 use serde_json::Value;
 
 use crate::meta;
@@ -91,6 +92,15 @@ struct Parsed {
     api_version: String,
     kind: String,
     strict: Vec<String>,
+}
+
+/// What a text says of itself. The rest of it is skipped, not built.
+#[derive(Deserialize)]
+struct TypeMeta {
+    #[serde(default, rename = "apiVersion")]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
 }
 
 /// Decodes a body that should hold an object of `expected`. A body without `apiVersion` and `kind` is taken to be one.
@@ -175,12 +185,6 @@ fn parse(body: &[u8], content: ContentType, ty: Type, validation: FieldValidatio
 
 /// The answer to a body that could not be decoded. Slow: it looks at the body again.
 fn refuse(failure: Failure, body: &[u8], content: ContentType, expected: &Gvk) -> Status {
-    let (api_version, kind) = match content {
-        ContentType::Json => go_json::type_meta(body),
-        ContentType::Yaml => yaml::type_meta(body),
-        ContentType::Protobuf => None,
-    }
-    .unwrap_or_default();
     let why = match failure {
         Failure::Syntax(text) => return unrecognized(&text, body, content, expected),
         Failure::NoObject(value) => {
@@ -191,6 +195,12 @@ fn refuse(failure: Failure, body: &[u8], content: ContentType, expected: &Gvk) -
         Failure::Raw(text) => return unrecognized_raw(&text, body, expected),
         Failure::Mismatch(text) => text,
     };
+    let (api_version, kind) = match content {
+        ContentType::Json => go_json::type_meta(body),
+        ContentType::Yaml => yaml::type_meta(body),
+        ContentType::Protobuf => None,
+    }
+    .unwrap_or_default();
     // The wrong kind is the better explanation for a field that does not fit.
     mismatch(&api_version, &kind, expected).unwrap_or_else(|| cannot_be_handled(&api_version, &kind, expected, &why))
 }

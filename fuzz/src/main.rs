@@ -7,6 +7,7 @@
 //! | module | targets |
 //! |---|---|
 //! | `decode` | `decode-json`, `decode-yaml`, `decode-protobuf`, `quantity` |
+//! | `cost` | `cost`: time for each byte, of all decoders of the API server |
 //! | `patch` | `json-patch`, `merge-patch`, `strategic-patch`, `apply` |
 //! | `selector` | `label-selector`, `field-selector` |
 //! | `coracle_apiserver::fuzzing` | `request`, `continue-token`, `token`, `websocket`, `spdy` |
@@ -15,6 +16,7 @@
 
 #![no_main]
 
+mod cost;
 mod decode;
 mod patch;
 mod selector;
@@ -28,11 +30,12 @@ use libfuzzer_sys::fuzz_target;
 
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 25] = [
+const TARGETS: [(&str, Target); 26] = [
     ("decode-json", decode::json),
     ("decode-yaml", decode::yaml),
     ("decode-protobuf", decode::protobuf),
     ("quantity", |data| text(data, decode::quantity)),
+    ("cost", cost::cost),
     ("json-patch", patch::json),
     ("merge-patch", patch::merge),
     ("strategic-patch", patch::strategic),

@@ -17,9 +17,9 @@ const MAX_DEPTH: usize = 127;
 /// Between an applied configuration and the live object.
 const SEPARATOR: &[u8] = b"\n---\n";
 
-struct Base {
-    object: Value,
-    ty: Type,
+pub(crate) struct Base {
+    pub(crate) object: Value,
+    pub(crate) ty: Type,
 }
 
 fn typed(gvk: &Gvk) -> Type {
@@ -42,6 +42,11 @@ static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| {
         })
         .collect()
 });
+
+/// The pod among the objects that are patched.
+pub(crate) fn pod() -> &'static Base {
+    &BASES[0]
+}
 
 /// What every outcome must be: text that can be read back, and an object or a refusal once it is pruned.
 fn check(outcome: &Value, ty: Type) {

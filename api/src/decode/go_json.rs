@@ -1,19 +1,12 @@
 //! What is wrong with a JSON text, in the words of Go's `encoding/json`. Only bodies that failed to decode come here.
 
-use serde::Deserialize;
+use super::TypeMeta;
 
 /// Go's limit.
 const MAX_DEPTH: usize = 10_000;
 
 /// `apiVersion` and `kind` of a JSON object.
 pub(super) fn type_meta(body: &[u8]) -> Option<(String, String)> {
-    #[derive(Deserialize)]
-    struct TypeMeta {
-        #[serde(default, rename = "apiVersion")]
-        api_version: String,
-        #[serde(default)]
-        kind: String,
-    }
     let meta: TypeMeta = serde_json::from_slice(body).ok()?;
     Some((meta.api_version, meta.kind))
 }
@@ -21,7 +14,7 @@ pub(super) fn type_meta(body: &[u8]) -> Option<(String, String)> {
 /// Go's text for the first syntax error; `None` for well-formed JSON.
 pub(crate) fn syntax_error(body: &[u8]) -> Option<String> {
     let mut scanner = Scanner { body, at: 0 };
-    let found = scanner.value(0).and_then(|()| {
+    let found = scanner.value().and_then(|()| {
         scanner.space();
         match scanner.peek() {
             None => Ok(()),
@@ -29,6 +22,12 @@ pub(crate) fn syntax_error(body: &[u8]) -> Option<String> {
         }
     });
     found.err()
+}
+
+#[derive(Clone, Copy)]
+enum Collection {
+    Object,
+    Array,
 }
 
 struct Scanner<'a> {
@@ -60,73 +59,85 @@ impl Scanner<'_> {
         Err(format!("invalid character {shown} {context}"))
     }
 
-    fn value(&mut self, depth: usize) -> Result<(), String> {
-        if depth > MAX_DEPTH {
-            return Err("exceeded max depth".to_owned());
-        }
-        self.space();
-        match self.peek() {
-            Some(b'{') => self.object(depth),
-            Some(b'[') => self.array(depth),
-            Some(b'"') => self.string(),
-            Some(b'-' | b'0'..=b'9') => self.number(),
-            Some(b't') => self.literal("true"),
-            Some(b'f') => self.literal("false"),
-            Some(b'n') => self.literal("null"),
-            _ => self.invalid("looking for beginning of value"),
-        }
-    }
-
-    fn object(&mut self, depth: usize) -> Result<(), String> {
-        self.at += 1;
-        self.space();
-        if self.peek() == Some(b'}') {
-            self.at += 1;
-            return Ok(());
-        }
+    /// One value. No recursion: a text may be deeper than a stack.
+    fn value(&mut self) -> Result<(), String> {
+        let mut open: Vec<Collection> = Vec::new();
         loop {
-            self.space();
-            if self.peek() != Some(b'"') {
-                return self.invalid("looking for beginning of object key string");
+            if open.len() > MAX_DEPTH {
+                return Err("exceeded max depth".to_owned());
             }
-            self.string()?;
-            self.space();
-            if self.peek() != Some(b':') {
-                return self.invalid("after object key");
-            }
-            self.at += 1;
-            self.value(depth + 1)?;
             self.space();
             match self.peek() {
-                Some(b',') => self.at += 1,
-                Some(b'}') => {
-                    self.at += 1;
-                    return Ok(());
+                Some(b'{') if !self.is_empty(b'}') => {
+                    open.push(Collection::Object);
+                    self.key()?;
+                    continue;
                 }
-                _ => return self.invalid("after object key:value pair"),
+                Some(b'[') if !self.is_empty(b']') => {
+                    open.push(Collection::Array);
+                    continue;
+                }
+                // Empty ones: read already.
+                Some(b'{' | b'[') => {}
+                Some(b'"') => self.string()?,
+                Some(b'-' | b'0'..=b'9') => self.number()?,
+                Some(b't') => self.literal("true")?,
+                Some(b'f') => self.literal("false")?,
+                Some(b'n') => self.literal("null")?,
+                _ => return self.invalid("looking for beginning of value"),
+            }
+            if !self.end_of_value(&mut open)? {
+                return Ok(());
             }
         }
     }
 
-    fn array(&mut self, depth: usize) -> Result<(), String> {
+    /// Past the brackets of an empty collection, or past the opening one of another.
+    fn is_empty(&mut self, close: u8) -> bool {
         self.at += 1;
         self.space();
-        if self.peek() == Some(b']') {
-            self.at += 1;
-            return Ok(());
-        }
-        loop {
-            self.value(depth + 1)?;
+        let is_empty = self.peek() == Some(close);
+        self.at += usize::from(is_empty);
+        is_empty
+    }
+
+    /// After a value: closes what ends with it; whether another value follows.
+    fn end_of_value(&mut self, open: &mut Vec<Collection>) -> Result<bool, String> {
+        while let Some(collection) = open.last() {
             self.space();
-            match self.peek() {
-                Some(b',') => self.at += 1,
-                Some(b']') => {
+            match (collection, self.peek()) {
+                (Collection::Object, Some(b',')) => {
                     self.at += 1;
-                    return Ok(());
+                    self.space();
+                    return self.key().map(|()| true);
                 }
-                _ => return self.invalid("after array element"),
+                (Collection::Array, Some(b',')) => {
+                    self.at += 1;
+                    return Ok(true);
+                }
+                (Collection::Object, Some(b'}')) | (Collection::Array, Some(b']')) => {
+                    self.at += 1;
+                    open.pop();
+                }
+                (Collection::Object, _) => return self.invalid("after object key:value pair").map(|()| false),
+                (Collection::Array, _) => return self.invalid("after array element").map(|()| false),
             }
         }
+        Ok(false)
+    }
+
+    /// A key and its colon.
+    fn key(&mut self) -> Result<(), String> {
+        if self.peek() != Some(b'"') {
+            return self.invalid("looking for beginning of object key string");
+        }
+        self.string()?;
+        self.space();
+        if self.peek() != Some(b':') {
+            return self.invalid("after object key");
+        }
+        self.at += 1;
+        Ok(())
     }
 
     fn string(&mut self) -> Result<(), String> {

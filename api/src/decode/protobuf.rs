@@ -255,7 +255,7 @@ fn read_element(element: Element, wire: Wire<'_>, field: &str, depth: usize) -> 
             }
             Some(Value::Array(items))
         }
-        Element::RawExtension | Element::Json | Element::FieldsV1 => read_raw(bytes)?,
+        Element::RawExtension | Element::Json | Element::FieldsV1 => read_raw(bytes, depth)?,
         _ => return Err(wrong_type(field)),
     })
 }
@@ -306,8 +306,8 @@ fn read_int_or_string(bytes: &[u8]) -> Result<Value, String> {
     Ok(if is_text { text.into() } else { number.into() })
 }
 
-/// JSON in a message, or another enveloped object.
-fn read_raw(bytes: &[u8]) -> Result<Option<Value>, String> {
+/// JSON in a message, or another enveloped object, which may hold such a message again.
+fn read_raw(bytes: &[u8], depth: usize) -> Result<Option<Value>, String> {
     let mut reader = Reader(bytes);
     let mut raw: &[u8] = &[];
     while let Some((tag, wire)) = reader.field()? {
@@ -323,7 +323,7 @@ fn read_raw(bytes: &[u8]) -> Result<Option<Value>, String> {
         let gvk = Gvk::from_api_version(&unknown.api_version, &unknown.kind);
         let ty = table().by_gvk(&gvk).ok_or_else(|| super::not_registered(&gvk))?;
         let mut map = Map::new();
-        read_message(ty, [0; 2], unknown.raw, &mut map, 1)?;
+        read_message(ty, [0; 2], unknown.raw, &mut map, depth + 1)?;
         map.insert("apiVersion".to_owned(), unknown.api_version.into());
         map.insert("kind".to_owned(), unknown.kind.into());
         return Ok(Some(Value::Object(map)));

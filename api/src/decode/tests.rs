@@ -240,3 +240,67 @@ proptest! {
         let _ = decode(&body, ContentType::Protobuf, &pod(), FieldValidation::Strict);
     }
 }
+
+/// The tag, the length and the bytes of a field of protobuf.
+fn field(tag: usize, bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for mut number in [tag << 3 | 2, bytes.len()] {
+        while number >= 0x80 {
+            out.push(u8::try_from(number & 0x7f).expect("seven bits") | 0x80);
+            number >>= 7;
+        }
+        out.push(u8::try_from(number).expect("seven bits"));
+    }
+    out.extend_from_slice(bytes);
+    out
+}
+
+/// A ConfigMap in its envelope, whose `managedFields` hold `inner` where JSON should be.
+fn enveloped(inner: &[u8]) -> Vec<u8> {
+    let managed = field(7, &field(1, inner));
+    let object = field(1, &field(17, &managed));
+    let meta = [field(1, b"v1"), field(2, b"ConfigMap")].concat();
+    [b"k8s\0".to_vec(), field(1, &meta), field(2, &object)].concat()
+}
+
+#[test]
+fn envelopes_within_envelopes_are_bounded() {
+    let config_map = Gvk::new("", "v1", "ConfigMap");
+    let decoded = |levels: usize| {
+        let body = (0..levels).fold(b"{}".to_vec(), |inner, _| enveloped(&inner));
+        decode(&body, ContentType::Protobuf, &config_map, FieldValidation::Ignore)
+    };
+    assert!(decoded(3).is_ok());
+    let refused = decoded(2_000).expect_err("it is refused");
+    assert_eq!(refused.code, 400);
+    assert!(refused.message.contains("exceeded max depth"), "{refused}");
+}
+
+#[test]
+fn hostile_yaml_is_refused_before_anything_is_built_of_it() {
+    let alias = format!("kind: Pod\nmetadata:\n  name: &a \"{}\"\n  annotations:\n", "x".repeat(100_000));
+    let aliases: String = (0..20_000).map(|at| format!("    k{at}: *a\n")).collect();
+    let table = [
+        ("{a: ".repeat(150_000), "exceeded max depth"),
+        ("[".repeat(3 << 20), "exceeded max depth"),
+        ("- ".repeat(1 << 20), "exceeded max depth"),
+        (alias + &aliases, "document contains excessive aliasing"),
+    ];
+    for (body, why) in table {
+        for validation in [FieldValidation::Warn, FieldValidation::Strict] {
+            let refused = decode(body.as_bytes(), ContentType::Yaml, &pod(), validation).expect_err(why);
+            assert_eq!(refused.code, 400);
+            let expect = format!("error converting YAML to JSON: yaml: {why}");
+            assert!(refused.message.contains(&expect), "{refused}");
+        }
+    }
+}
+
+#[test]
+fn deep_json_is_refused() {
+    for open in ["[", r#"{"a":"#] {
+        let body = open.repeat((3 << 20) / open.len());
+        let refused = decode(body.as_bytes(), ContentType::Json, &pod(), FieldValidation::Warn).expect_err(open);
+        assert_eq!(refused.code, 400, "{refused}");
+    }
+}

@@ -1,15 +1,19 @@
 //! YAML bodies: the same visitor as JSON's, and the lines of keys that stand twice.
 //!
-//! Aliases are bounded by the parser: a text that repeats itself too often is refused.
+//! Nesting and aliases are bounded before the parser sees the text (`yaml_bounds`).
+
+use std::collections::HashSet;
 
 use serde::de::DeserializeSeed;
 use serde_json::Value;
 
 use super::visit::{Context, Failure, ObjectSeed};
+use super::{TypeMeta, yaml_bounds};
 use crate::schema::Type;
 use crate::status::quote;
 
 pub(super) fn parse(body: &[u8], ty: Type, context: &mut Context) -> Result<Value, Failure> {
+    yaml_bounds::check(body).map_err(|why| Failure::Syntax(format!("error converting YAML to JSON: yaml: {why}")))?;
     let deserializer = serde_yaml::Deserializer::from_slice(body);
     let object = ObjectSeed { context: &mut *context, ty }.deserialize(deserializer).map_err(|error| {
         if context.mismatch.is_none() && context.no_object.is_none() {
@@ -32,11 +36,10 @@ pub(super) fn parse(body: &[u8], ty: Type, context: &mut Context) -> Result<Valu
     Ok(object)
 }
 
-/// `apiVersion` and `kind` of a YAML object.
+/// `apiVersion` and `kind` of a YAML object that is within its bounds. What else it holds is not kept.
 pub(super) fn type_meta(body: &[u8]) -> Option<(String, String)> {
-    let value: serde_yaml::Value = serde_yaml::from_slice(body).ok()?;
-    let text = |key: &str| value.get(key).and_then(|v| v.as_str()).unwrap_or_default().to_owned();
-    Some((text("apiVersion"), text("kind")))
+    let meta: TypeMeta = serde_yaml::from_slice(body).ok()?;
+    Some((meta.api_version, meta.kind))
 }
 
 /// The key in a text such as `duplicate field "metadata.labels.k"`.
@@ -45,29 +48,35 @@ fn last_key(text: &str) -> String {
     path.rsplit('.').next().unwrap_or(path).to_owned()
 }
 
-/// `line 10: key "k" already set in map` for every key of `keys` that a block mapping has twice.
+/// `line 10: key "k" already set in map` for every key of `keys` that a block mapping has twice. One look at each line.
 fn duplicate_lines(text: &str, keys: &[String]) -> Vec<String> {
     let mut out = Vec::new();
-    for key in keys {
-        let mut open: Vec<usize> = Vec::new();
-        for (number, line) in text.lines().enumerate() {
-            let content = line.trim_start_matches([' ', '-']);
-            if content.is_empty() || content.starts_with('#') {
-                continue;
-            }
-            let column = line.len() - content.len();
-            // A new list item begins a new mapping even at the same column.
-            let item = line.trim_start().starts_with("- ");
-            open.retain(|c| *c < column || (*c == column && !item));
-            let after = content.trim_start_matches(['"', '\'']).strip_prefix(key.as_str());
-            if !after.is_some_and(|a| a.trim_start_matches(['"', '\'']).trim_start().starts_with(':')) {
-                continue;
-            }
-            if open.contains(&column) {
-                out.push(format!("line {}: key {} already set in map", number + 1, quote(key)));
-            } else {
-                open.push(column);
-            }
+    // The block mappings that are open: the column, and which of `keys` they have.
+    let mut open: Vec<(usize, HashSet<&str>)> = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let content = line.trim_start_matches([' ', '-']);
+        if content.is_empty() || content.starts_with('#') {
+            continue;
+        }
+        let column = line.len() - content.len();
+        // A new list item begins a new mapping even at the same column.
+        let is_item = line.trim_start().starts_with("- ");
+        while open.last().is_some_and(|(c, _)| *c > column || (*c == column && is_item)) {
+            open.pop();
+        }
+        let unquoted = content.trim_start_matches(['"', '\'']);
+        let is_here = |key: &&String| {
+            let after = unquoted.strip_prefix(key.as_str());
+            after.is_some_and(|after| after.trim_start_matches(['"', '\'']).trim_start().starts_with(':'))
+        };
+        let Some(key) = keys.iter().find(is_here) else { continue };
+        if open.last().is_none_or(|(c, _)| *c < column) {
+            open.push((column, HashSet::new()));
+        }
+        if let Some((_, seen)) = open.last_mut()
+            && !seen.insert(key)
+        {
+            out.push(format!("line {}: key {} already set in map", number + 1, quote(key)));
         }
     }
     if out.is_empty() {

@@ -1,0 +1,164 @@
+//! What a YAML text may cost: looked at event by event, before anything is built of it.
+//!
+//! The reader that builds values scans each token past all flow collections that are open, so nesting makes it quadratic,
+//! and an alias costs a stranger one byte for as much as its anchor holds. Here the text is left at the first event that
+//! goes too deep or repeats too much.
+//!
+//! Not here: what the text means.
+
+use std::collections::HashMap;
+
+use libyaml_safer::{EventData, Parser};
+
+/// Deepest nesting of collections: what the readers of JSON and YAML take.
+const MAX_DEPTH: usize = 127;
+/// Most that aliases may add, in bytes; a node counts for one.
+const MAX_ALIASED: usize = 1 << 20;
+
+/// Whether the text may be given to the reader.
+///
+/// # Errors
+/// Why not, in the words of Go's YAML reader.
+pub(super) fn check(body: &[u8]) -> Result<(), String> {
+    let mut parser = Parser::new();
+    parser.set_input(body);
+    let mut seen = Seen::default();
+    loop {
+        let event = parser.parse().map_err(|error| malformed(&error))?;
+        match event.data {
+            EventData::StreamEnd => return Ok(()),
+            EventData::StreamStart { .. } | EventData::DocumentStart { .. } => {}
+            EventData::DocumentEnd { .. } => seen.anchors.clear(),
+            EventData::Alias { anchor } => seen.alias(&anchor)?,
+            EventData::Scalar { anchor, value, .. } => seen.scalar(anchor, value.len()),
+            EventData::SequenceStart { anchor, .. } | EventData::MappingStart { anchor, .. } => seen.open(anchor)?,
+            EventData::SequenceEnd | EventData::MappingEnd => seen.close(),
+        }
+    }
+}
+
+fn malformed(error: &libyaml_safer::Error) -> String {
+    let problem = error.problem();
+    match error.problem_mark().map(|mark| mark.line) {
+        Some(line) if line > 0 => format!("line {}: {problem}", line + 1),
+        _ => problem.to_owned(),
+    }
+}
+
+/// What an anchor stands for.
+#[derive(Clone, Copy)]
+enum Anchored {
+    /// It is still being read: an alias would contain itself.
+    Open,
+    Bytes(usize),
+}
+
+#[derive(Default)]
+struct Seen {
+    /// Bytes and nodes so far, aliases spelled out.
+    bytes: usize,
+    /// Those of them that aliases stand for.
+    aliased: usize,
+    /// Of each open collection: its anchor, and `bytes` where it began.
+    open: Vec<(Option<String>, usize)>,
+    anchors: HashMap<String, Anchored>,
+}
+
+impl Seen {
+    fn scalar(&mut self, anchor: Option<String>, length: usize) {
+        self.bytes = self.bytes.saturating_add(length + 1);
+        if let Some(anchor) = anchor {
+            self.anchors.insert(anchor, Anchored::Bytes(length + 1));
+        }
+    }
+
+    fn open(&mut self, anchor: Option<String>) -> Result<(), String> {
+        if self.open.len() >= MAX_DEPTH {
+            return Err(format!("exceeded max depth of {MAX_DEPTH}"));
+        }
+        if let Some(anchor) = &anchor {
+            self.anchors.insert(anchor.clone(), Anchored::Open);
+        }
+        self.open.push((anchor, self.bytes));
+        self.bytes += 1;
+        Ok(())
+    }
+
+    fn close(&mut self) {
+        if let Some((Some(anchor), start)) = self.open.pop() {
+            self.anchors.insert(anchor, Anchored::Bytes(self.bytes - start));
+        }
+    }
+
+    fn alias(&mut self, anchor: &str) -> Result<(), String> {
+        match self.anchors.get(anchor) {
+            None => Err(format!("unknown anchor '{anchor}' referenced")),
+            Some(Anchored::Open) => Err(format!("anchor '{anchor}' value contains itself")),
+            Some(Anchored::Bytes(bytes)) => {
+                self.bytes = self.bytes.saturating_add(*bytes);
+                self.aliased = self.aliased.saturating_add(*bytes);
+                if self.aliased > MAX_ALIASED {
+                    return Err("document contains excessive aliasing".to_owned());
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn ordinary_texts_pass() {
+        let deep = format!("{}{}", "[".repeat(MAX_DEPTH), "]".repeat(MAX_DEPTH));
+        let script = format!("data:\n  run: |\n{}", "    echo -e \"\\033[0;31m [[ { $x\"\n".repeat(500));
+        for text in [
+            "",
+            "a: 1",
+            "a: &x {b: [1, 2]}\nc: *x\nd: *x\n",
+            "\"[[[\": '{{{' # [[[",
+            r#"{"a": ["[", "{"], "b": {}}"#,
+            "---\na: b\n...\n",
+            &deep,
+            &script,
+        ] {
+            assert_eq!(check(text.as_bytes()), Ok(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn nesting_is_bounded_however_it_is_written() {
+        for open in ["[", "{a: ", "- ", "? ", "[{a: ", "\"]\": [", "{? "] {
+            let why = check(open.repeat((3 << 20) / open.len()).as_bytes()).expect_err(open);
+            assert_eq!(why, "exceeded max depth of 127", "{open}");
+        }
+        let mut steps = String::new();
+        for depth in 0..1000 {
+            let _ = writeln!(steps, "{}a:", " ".repeat(depth));
+        }
+        assert_eq!(check(steps.as_bytes()), Err("exceeded max depth of 127".to_owned()));
+    }
+
+    #[test]
+    fn aliases_are_bounded_by_what_they_stand_for() {
+        let scalar = format!("a: &a \"{}\"\nb:\n{}", "x".repeat(100_000), "- *a\n".repeat(11));
+        assert_eq!(check(scalar.as_bytes()), Err("document contains excessive aliasing".to_owned()));
+        let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for level in 1..9 {
+            let aliases = vec![format!("*a{}", level - 1); 9].join(", ");
+            let _ = writeln!(bomb, "a{level}: &a{level} [{aliases}]");
+        }
+        assert_eq!(check(bomb.as_bytes()), Err("document contains excessive aliasing".to_owned()));
+        assert_eq!(check(b"a: &a [*a, *a]"), Err("anchor 'a' value contains itself".to_owned()));
+        assert_eq!(check(b"a: *b"), Err("unknown anchor 'b' referenced".to_owned()));
+    }
+
+    #[test]
+    fn what_is_no_yaml_is_said_with_its_line() {
+        assert_eq!(check(b"a: b\nc: {d\n"), Err("line 3: did not find expected ',' or '}'".to_owned()));
+    }
+}
