@@ -87,6 +87,12 @@ pub enum ServerError {
     /// The API server failed.
     #[error(transparent)]
     ApiServer(#[from] ApiServerError),
+    /// The store has closed: what is on its disk is in doubt.
+    #[error("the store in {} has closed by itself: the state of its disk is in doubt, and only a new start can tell", path.display())]
+    StoreClosed {
+        /// Where it is.
+        path: PathBuf,
+    },
     /// A part died in a way that it cannot be started again.
     #[error("{part} ended unexpectedly")]
     PartDied {
@@ -110,6 +116,7 @@ pub struct Server {
     address: SocketAddr,
     pki: Arc<Pki>,
     backend: Arc<dyn Backend>,
+    store_dir: PathBuf,
     serving: JoinHandle<Result<(), ApiServerError>>,
     parts: Vec<(&'static str, JoinHandle<()>)>,
     shutdown: CancellationToken,
@@ -124,7 +131,18 @@ impl Server {
     pub async fn start(config: ServerConfig, shutdown: CancellationToken) -> Result<Self, ServerError> {
         config.validate()?;
         let server_dir = config.data_dir.join("server");
-        let (backend, pki) = open(&config, server_dir).await?;
+        let (backend, pki) = open(&config, server_dir.clone()).await?;
+        Self::start_on(config, backend, pki, server_dir, shutdown).await
+    }
+
+    /// As [`Server::start`], on a store that is open.
+    pub(crate) async fn start_on(
+        config: ServerConfig,
+        backend: Arc<dyn Backend>,
+        pki: Pki,
+        store_dir: PathBuf,
+        shutdown: CancellationToken,
+    ) -> Result<Self, ServerError> {
         let listener =
             TcpListener::bind(config.bind).await.map_err(|error| ServerError::Bind { address: config.bind, error })?;
         let address = listener.local_addr().map_err(|error| ServerError::Bind { address: config.bind, error })?;
@@ -136,13 +154,13 @@ impl Server {
         }
         let apiserver = ApiServer::new(api_config, Arc::clone(&backend)).await?;
         let kubeconfig = pki.admin_kubeconfig(&format!("https://{advertise}"));
-        pki::write_private(&config.kubeconfig_out, kubeconfig.as_bytes())?;
+        pki::keep_private(&config.kubeconfig_out, kubeconfig.as_bytes())?;
         let stop_serving = CancellationToken::new();
         let serving = tokio::spawn(Arc::clone(&apiserver).serve(listener, stop_serving.clone()));
         let mut parts = start_parts(&config, &apiserver, &pki, &shutdown);
         let compaction = compaction::run(Arc::clone(&backend), CompactionPolicy::default(), shutdown.clone());
         parts.push(("the store's compaction", tokio::spawn(compaction)));
-        Ok(Self { apiserver, address, pki, backend, serving, parts, shutdown, stop_serving })
+        Ok(Self { apiserver, address, pki, backend, store_dir, serving, parts, shutdown, stop_serving })
     }
 
     /// An in-process client with identity `user`.
@@ -170,9 +188,15 @@ impl Server {
     /// # Errors
     /// What failed.
     pub async fn stopped(mut self) -> Result<(), ServerError> {
+        let mut is_store_closed = false;
         let early = tokio::select! {
             () = self.shutdown.cancelled() => None,
             ended = &mut self.serving => Some(ended),
+            () = self.backend.closed() => {
+                is_store_closed = true;
+                tracing::error!(store = %self.store_dir.display(), "the store has closed by itself; ending");
+                None
+            }
         };
         self.shutdown.cancel();
         for (part, task) in self.parts.drain(..) {
@@ -191,10 +215,10 @@ impl Server {
             None => (&mut self.serving).await,
         };
         serving.map_err(|_| ServerError::PartDied { part: "the API server" })??;
-        let Self { apiserver, backend, .. } = self;
+        let Self { apiserver, backend, store_dir, .. } = self;
         drop(apiserver);
         close(backend).await;
-        Ok(())
+        if is_store_closed { Err(ServerError::StoreClosed { path: store_dir }) } else { Ok(()) }
     }
 }
 
@@ -215,7 +239,7 @@ fn read_tokens(path: &Path) -> Result<HashMap<String, UserInfo>, ServerError> {
 }
 
 /// Opens the store, which locks the directory, and then the certificates. Both block.
-async fn open(config: &ServerConfig, server_dir: PathBuf) -> Result<(Arc<dyn Backend>, Pki), ServerError> {
+pub(crate) async fn open(config: &ServerConfig, server_dir: PathBuf) -> Result<(Arc<dyn Backend>, Pki), ServerError> {
     let mut addresses: Vec<IpAddr> = vec![config.bind.ip(), config.advertise, config.kubernetes_service_ip()];
     addresses.retain(|address| !address.is_unspecified());
     let names = ServerNames { dns: config.names.clone(), addresses };

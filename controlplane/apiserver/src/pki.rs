@@ -30,7 +30,7 @@ mod file;
 mod issue;
 mod kubeconfig;
 
-pub use file::write_private;
+pub use file::{keep_private, write_private};
 use issue::{Authority, AuthorityName, CA, KUBELET_CA, Profile};
 
 use crate::user::{GROUP_MASTERS, GROUP_NODES};

@@ -43,4 +43,14 @@ pub trait Backend: Send + Sync + 'static {
     async fn compact(&self, to: Revision) -> Result<(), StoreError>;
     /// The newest durable revision.
     fn current_revision(&self) -> Revision;
+    /// Why writes fail, as far as the last one told; `None` while they do not. A full disk is no failure: reads and
+    /// deletions go on.
+    fn failure(&self) -> Option<String> {
+        None
+    }
+    /// Returns once the store has closed by itself, because the state of its disk is in doubt: nothing can be written any
+    /// more, and only a new start knows what is there.
+    async fn closed(&self) {
+        std::future::pending().await
+    }
 }

@@ -10,15 +10,18 @@
 //! Each row knows the row that it supersedes: that is the past state for `range(at)`, what a deletion shows, and what
 //! compaction deletes.
 //!
-//! The process is the only user of the directory: a lock file says so. No SQL leaves this module.
+//! The process is the only user of the directory: a lock file says so. No SQL leaves this module. On a full disk a
+//! reserve (`reserve`) is given up for what makes room.
 
 mod index;
 mod read;
 mod reclaim;
+mod reserve;
 mod schema;
 mod writer;
 
 use std::{
+    fs::File,
     path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicU64, atomic::Ordering},
     thread::JoinHandle,
@@ -27,6 +30,7 @@ use std::{
 use parking_lot::{Mutex, RwLock};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::{Backend, WatchStream},
@@ -36,6 +40,7 @@ use crate::{
 
 use index::State;
 use read::Readers;
+use reserve::Reserve;
 use writer::{Job, Writer};
 
 /// Transactions that may wait for the writer; beyond, callers wait in line.
@@ -54,6 +59,10 @@ struct Shared {
     state: RwLock<State>,
     readers: Readers,
     counters: Counters,
+    /// Why the last batch was not written, unless the disk was full.
+    failure: Mutex<Option<String>>,
+    /// The writer has ended.
+    closed: CancellationToken,
 }
 
 #[derive(Default)]
@@ -100,8 +109,11 @@ impl SqliteBackend {
     /// As [`SqliteBackend::open`].
     pub fn open_with(dir: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         let dir = dir.as_ref().to_path_buf();
-        let lock = schema::lock(&dir)?;
-        let connection = schema::open_writer(&dir, options)?;
+        let mut reserve = Reserve::of(&dir);
+        let (lock, connection) = match open_files(&dir, options) {
+            Err(StoreError::DiskFull { .. }) if reserve.give_up() => open_files(&dir, options)?,
+            opened => opened?,
+        };
         let (state, reclaimed) =
             schema::load(&connection).map_err(|source| engine_error(&dir, "load the index", source))?;
         let shared = Arc::new(Shared {
@@ -109,12 +121,20 @@ impl SqliteBackend {
             dir,
             state: RwLock::new(state),
             counters: Counters::default(),
+            failure: Mutex::default(),
+            closed: CancellationToken::new(),
         });
         let (queue, jobs) = mpsc::channel(QUEUE);
-        let writer = Writer { connection, shared: Arc::clone(&shared), jobs, reclaimed, may_vacuum: true, lock };
+        let closed = shared.closed.clone().drop_guard();
+        let writer =
+            Writer { connection, shared: Arc::clone(&shared), jobs, reclaimed, may_vacuum: true, lock, reserve };
         let thread = std::thread::Builder::new()
             .name("store-writer".to_owned())
-            .spawn(move || writer.run())
+            .spawn(move || {
+                // Told also when it panics.
+                let _closed = closed;
+                writer.run();
+            })
             .map_err(|source| StoreError::Engine { what: "start the writer".to_owned(), source: source.into() })?;
         Ok(Self { shared, queue: Some(queue), writer: Mutex::new(Some(thread)) })
     }
@@ -174,6 +194,17 @@ impl Backend for SqliteBackend {
     fn current_revision(&self) -> Revision {
         self.shared.state.read().revision
     }
+
+    fn failure(&self) -> Option<String> {
+        if self.shared.closed.is_cancelled() {
+            return Some("the store is closed: the state of its disk is in doubt".to_owned());
+        }
+        self.shared.failure.lock().clone()
+    }
+
+    async fn closed(&self) {
+        self.shared.closed.cancelled().await;
+    }
 }
 
 impl Drop for SqliteBackend {
@@ -194,17 +225,27 @@ impl std::fmt::Debug for SqliteBackend {
     }
 }
 
+/// Takes the directory and opens the file. Both need room where there is none yet.
+fn open_files(dir: &Path, options: SqliteOptions) -> Result<(File, Connection), StoreError> {
+    let lock = schema::lock(dir)?;
+    let connection = schema::open_writer(dir, options)?;
+    Ok((lock, connection))
+}
+
+/// Whether SQLite found no room.
+fn is_full(error: &rusqlite::Error) -> bool {
+    match error.sqlite_error() {
+        // The shared-memory file cannot grow.
+        Some(error) if error.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE => true,
+        Some(error) => error.code == rusqlite::ErrorCode::DiskFull,
+        None => false,
+    }
+}
+
 /// What SQLite reported, in the store's terms.
 fn engine_error(dir: &Path, what: &str, source: impl Into<Arc<rusqlite::Error>>) -> StoreError {
-    use rusqlite::{ErrorCode, ffi};
     let source = source.into();
-    let full = match source.sqlite_error() {
-        // The shared-memory file cannot grow.
-        Some(error) if error.extended_code == ffi::SQLITE_IOERR_SHMSIZE => true,
-        Some(error) => error.code == ErrorCode::DiskFull,
-        None => false,
-    };
-    if full {
+    if is_full(&source) {
         return StoreError::DiskFull { path: dir.to_path_buf() };
     }
     StoreError::Engine { what: what.to_owned(), source: Box::new(source) }

@@ -77,6 +77,81 @@ async fn store_goes_on_when_a_full_disk_has_room_again() {
     assert_eq!(count(&store).await, written + 1);
 }
 
+async fn delete(store: &SqliteBackend, name: u64) -> Result<TxnOutcome, StoreError> {
+    let op = Op::Delete { key: format!("/registry/pods/ns/{name:05}").into() };
+    store.txn(Txn { compare: vec![], ops: vec![op] }).await
+}
+
+/// The writer takes its reserve when it has nothing else to do.
+async fn reserved(store: &Path) {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !store.join("reserve").exists() {
+        assert!(std::time::Instant::now() < deadline, "no reserve");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+}
+
+/// Leaves no byte, as a neighbour does.
+fn stuff(path: &Path) {
+    use std::io::Write as _;
+    let mut file = std::fs::File::create(path).unwrap();
+    let piece = [0; 4096];
+    while file.write_all(&piece).is_ok() {}
+}
+
+#[tokio::test]
+async fn on_a_full_disk_a_store_starts_and_deletes_and_updates() {
+    if !mount::may("a full disk") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = mount::Mounted::tmpfs("40m", dir.path().join("mnt"));
+    let (path, junk) = (disk.path().join("store"), disk.path().join("junk"));
+    let store = SqliteBackend::open(&path).unwrap();
+    for name in 0..500 {
+        put(&store, name).await.unwrap();
+    }
+    reserved(&path).await;
+    stuff(&junk);
+    // A server that is killed now finds no byte when it comes back.
+    drop(store);
+    for file in ["store.db-wal", "store.db-shm"] {
+        let _ = std::fs::remove_file(path.join(file));
+    }
+    stuff(&disk.path().join("more"));
+    let store = SqliteBackend::open(&path).unwrap();
+    assert_eq!(count(&store).await, 500);
+    for name in 0..250 {
+        delete(&store, name).await.unwrap();
+        put(&store, name + 250).await.unwrap();
+    }
+    assert!(matches!(put(&store, 9_000).await, Err(StoreError::DiskFull { .. })), "nothing new");
+    assert_eq!((count(&store).await, store.failure()), (250, None));
+    std::fs::remove_file(&junk).unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while put(&store, 9_000).await.is_err() {
+        assert!(std::time::Instant::now() < deadline, "there is room again");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    reserved(&path).await;
+}
+
+#[tokio::test]
+async fn a_disk_that_cannot_be_written_any_more_is_a_failure() {
+    if !mount::may("a read-only disk") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = mount::Mounted::tmpfs("40m", dir.path().join("mnt"));
+    let store = SqliteBackend::open(disk.path().join("store")).unwrap();
+    put(&store, 1).await.unwrap();
+    assert_eq!(store.failure(), None);
+    disk.make_read_only();
+    let why = put(&store, 2).await.map(|_| store.failure());
+    assert!(why.is_err() && store.failure().is_some(), "{why:?} {:?}", store.failure());
+    assert_eq!(count(&store).await, 1);
+}
+
 #[test]
 fn full_disk_is_named_at_the_start() {
     if !mount::may("a full disk") {

@@ -47,4 +47,12 @@ impl Backend for Metered {
     fn current_revision(&self) -> Revision {
         self.backend.current_revision()
     }
+
+    fn failure(&self) -> Option<String> {
+        self.backend.failure()
+    }
+
+    async fn closed(&self) {
+        self.backend.closed().await;
+    }
 }

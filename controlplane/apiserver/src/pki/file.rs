@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{ErrorKind, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::Path,
 };
 
@@ -31,6 +31,18 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), PkiError> {
         result
     };
     write().map_err(|source| PkiError::Write { path: path.to_owned(), source })
+}
+
+/// As [`write_private`], but leaves a file alone that is just so: on a full disk a server starts again.
+///
+/// # Errors
+/// As [`write_private`].
+pub fn keep_private(path: &Path, bytes: &[u8]) -> Result<(), PkiError> {
+    let is_so = || {
+        let metadata = fs::symlink_metadata(path)?;
+        Ok::<_, std::io::Error>(metadata.is_file() && metadata.mode() & 0o7777 == 0o600 && fs::read(path)? == bytes)
+    };
+    if is_so().unwrap_or(false) { Ok(()) } else { write_private(path, bytes) }
 }
 
 pub(super) fn ensure_private_dir(dir: &Path) -> Result<(), PkiError> {

@@ -138,3 +138,20 @@ fn certificates_carry_what_strict_clients_check() {
     assert!(!admin.is_ca());
     assert_eq!(pki.server.chain().unwrap().len(), 2);
 }
+
+#[test]
+fn a_private_file_that_is_right_is_left_alone() {
+    use std::os::unix::fs::MetadataExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("admin.kubeconfig");
+    let inode = || std::fs::metadata(&path).unwrap().ino();
+    keep_private(&path, b"one").unwrap();
+    let first = inode();
+    keep_private(&path, b"one").unwrap();
+    assert_eq!(inode(), first);
+    keep_private(&path, b"two").unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"two");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    keep_private(&path, b"two").unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+}

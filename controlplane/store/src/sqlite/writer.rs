@@ -22,12 +22,16 @@ use crate::{
 use super::{
     Reply, Shared, engine_error,
     index::{Live, RowId},
+    is_full,
     read::row_value,
     reclaim,
+    reserve::Reserve,
 };
 
 /// Most transactions that share a commit. More would only make the first wait.
 const BATCH_TXNS: usize = 256;
+/// On a full disk an update may make an object so many bytes larger, such as by a time of deletion.
+const UPDATE_GROWTH: usize = 1024;
 
 /// What the writer is asked to do.
 pub(super) enum Job {
@@ -48,6 +52,8 @@ pub(super) struct Writer {
     pub(super) may_vacuum: bool,
     /// Held until the connection is closed.
     pub(super) lock: File,
+    /// Room for when the disk is full.
+    pub(super) reserve: Reserve,
 }
 
 /// The transactions of one commit.
@@ -109,6 +115,8 @@ impl Writer {
             self.may_vacuum = true;
         } else if self.may_vacuum {
             self.may_vacuum = reclaim::vacuum_step(&self.connection)?;
+        } else {
+            self.reserve.ensure();
         }
         Ok(self.may_vacuum)
     }
@@ -134,6 +142,7 @@ impl Writer {
     }
 
     fn commit(&mut self, txns: Vec<(Txn, Reply<TxnOutcome>)>) -> Next {
+        let txns = if self.reserve.allows_growth() { txns } else { self.refuse_growth(txns) };
         if txns.is_empty() {
             return Next::Work;
         }
@@ -143,11 +152,35 @@ impl Writer {
             Ok(reclaimed) => {
                 self.may_vacuum |= reclaimed > self.reclaimed;
                 self.reclaimed = reclaimed;
+                *self.shared.failure.lock() = None;
                 self.publish(batch);
                 Next::Work
             }
+            // Once more: only the first time there is something to give up.
+            Err(source) if is_full(&source) && self.roll_back() && self.reserve.give_up() => {
+                self.commit(txns.into_iter().zip(batch.replies).collect())
+            }
             Err(source) => self.fail(batch.replies, source),
         }
+    }
+
+    /// What makes no new object, nor one much larger; the others are told that there is no room.
+    fn refuse_growth(&self, txns: Vec<(Txn, Reply<TxnOutcome>)>) -> Vec<(Txn, Reply<TxnOutcome>)> {
+        let (stays, grows): (Vec<_>, Vec<_>) = txns.into_iter().partition(|(txn, _)| !self.grows(txn));
+        for (_, reply) in grows {
+            // A caller that has gone needs no answer.
+            let _ = reply.send(Err(StoreError::DiskFull { path: self.shared.dir.clone() }));
+        }
+        stays
+    }
+
+    fn grows(&self, txn: &Txn) -> bool {
+        txn.ops.iter().any(|op| {
+            let Op::Put { key, value } = op else { return false };
+            let live = self.shared.state.read().live.get(key).copied();
+            let before = live.and_then(|live| row_value(&self.connection, live.row).ok());
+            before.is_none_or(|before| value.len() > before.len() + UPDATE_GROWTH)
+        })
     }
 
     /// Writes the whole batch to disk. Returns how far garbage was removed on the way.
@@ -267,21 +300,30 @@ impl Writer {
 
     /// Undoes the batch and tells everybody in it why.
     fn fail(&self, replies: Vec<Reply<TxnOutcome>>, source: rusqlite::Error) -> Next {
-        let mut fatal = is_fatal(&source);
-        if !self.connection.is_autocommit()
-            && let Err(error) = self.connection.execute_batch("ROLLBACK")
-        {
-            tracing::error!(%error, "could not roll back a failed batch");
-            fatal = true;
-        }
+        let fatal = !self.roll_back() || is_fatal(&source);
         if fatal {
             tracing::error!(error = %source, "closing the store: the state of the disk is in doubt");
+        }
+        if !is_full(&source) {
+            *self.shared.failure.lock() = Some(format!("cannot write to {}: {source}", self.shared.dir.display()));
         }
         let source = Arc::new(source);
         for reply in replies {
             let _ = reply.send(Err(engine_error(&self.shared.dir, "commit a batch", Arc::clone(&source))));
         }
         if fatal { Next::Stop } else { Next::Work }
+    }
+
+    /// Leaves a failed batch behind; false if that cannot be done.
+    fn roll_back(&self) -> bool {
+        if self.connection.is_autocommit() {
+            return true;
+        }
+        let undone = self.connection.execute_batch("ROLLBACK");
+        if let Err(error) = &undone {
+            tracing::error!(%error, "could not roll back a failed batch");
+        }
+        undone.is_ok()
     }
 
     fn compact(&mut self, to: Revision) -> Result<(), StoreError> {
