@@ -1,5 +1,5 @@
 //! The objects every cluster starts with: four namespaces, two PriorityClasses, the `kubernetes` Service and where it
-//! leads, roles.
+//! leads, the range of Services' addresses, roles.
 //!
 //! Level-triggered: the same function makes them at first start and repairs them later.
 //!
@@ -16,9 +16,13 @@ use coracle_api::{meta, status::Status};
 use serde_json::{Value, json};
 
 use crate::{
-    registry::store::{
-        WriteOptions,
-        update::{Change, Part},
+    registry::{
+        service_ips,
+        store::{
+            Current, WriteOptions,
+            update::{Change, Part},
+        },
+        unenforced::DEFAULT_SERVICE_CIDR,
     },
     server::{ApiServer, ApiServerError, first_service_ip},
 };
@@ -75,6 +79,11 @@ async fn ensure(server: &ApiServer) -> Result<(), ApiServerError> {
     });
     service["metadata"]["labels"] = json!({"component": "apiserver", "provider": "kubernetes"});
     ensure_object(server, ("", "v1", "services"), "default", service, Some("spec")).await?;
+    ensure_service_cidr(server).await?;
+    service_ips::repair(&server.store, &server.registry).await.map_err(|status| ApiServerError::Bootstrap {
+        what: "ipaddresses of services".to_owned(),
+        message: status.message,
+    })?;
     if config.advertise.ip().is_loopback() {
         // Nobody but this machine reaches it there, and Endpoints may not say so.
         return Ok(());
@@ -93,6 +102,41 @@ async fn ensure(server: &ApiServer) -> Result<(), ApiServerError> {
     });
     slice["metadata"]["labels"] = json!({"kubernetes.io/service-name": "kubernetes"});
     ensure_object(server, ("discovery.k8s.io", "v1", "endpointslices"), "default", slice, Some("endpoints")).await
+}
+
+/// The range that Services' addresses come from, as an object. One that says something else is left as it is: the flag
+/// decides.
+async fn ensure_service_cidr(server: &ApiServer) -> Result<(), ApiServerError> {
+    let wanted = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": DEFAULT_SERVICE_CIDR},
+        "spec": {"cidrs": [server.config.service_cidr.trunc().to_string()]},
+    });
+    let kind = ("networking.k8s.io", "v1", "servicecidrs");
+    ensure_object(server, kind, "", wanted.clone(), None).await?;
+    let Some(resource) = server.registry.get(kind.0, kind.1, kind.2) else { return Ok(()) };
+    let found = server.store.current(resource, &resource.key("", DEFAULT_SERVICE_CIDR)).await;
+    let Ok(Some(Current { object, .. })) = found else { return Ok(()) };
+    let is_ready = meta::get_array(&object, &["status", "conditions"]).iter().any(|one| one["type"] == "Ready");
+    if is_ready || meta::is_terminating(&object) || object["spec"] != wanted["spec"] {
+        return Ok(());
+    }
+    let target = Change::own("", DEFAULT_SERVICE_CIDR, Part::Status);
+    let changed = server.store.update(resource, &target, |old| {
+        let mut new = old.clone();
+        let ready = json!({"type": "Ready", "status": "True", "reason": "",
+            "message": "Kubernetes default Service CIDR is ready", "lastTransitionTime": meta::now()});
+        meta::set(&mut new, &["status", "conditions"], json!([ready]));
+        meta::remove(&mut new, &["metadata", "resourceVersion"]);
+        Ok(new)
+    });
+    match changed.await {
+        // Somebody has deleted it meanwhile: it is made anew by the next round.
+        Err(status) if status.code != 404 => Err(ApiServerError::Bootstrap {
+            what: format!("status of servicecidrs {DEFAULT_SERVICE_CIDR:?}"),
+            message: status.message,
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// Repairs until `server` stops.

@@ -119,7 +119,7 @@ async fn dispatch(call: &Call<'_>, parts: &Parts) -> Result<Response<Body>, Stat
         Box::pin(admission::check_request(call)).await?;
     }
     if call.info.subresource.is_empty() {
-        return main_resource(call).await.map(Reply::into_response);
+        return main_resource(call).await.map(|reply| reply.deprecating(call.resource.info.deprecated).into_response());
     }
     subresource::serve(call, parts).await
 }

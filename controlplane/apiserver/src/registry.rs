@@ -27,9 +27,11 @@ pub mod rbac;
 pub(crate) mod resource;
 pub mod scheduling;
 pub(crate) mod service_addresses;
+pub(crate) mod service_ips;
 pub mod storage;
 pub(crate) mod store;
 pub mod strategy;
+pub(crate) mod unenforced;
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -40,6 +40,14 @@ impl Reply {
         self
     }
 
+    /// With a warning that comes first; none if it is empty.
+    pub(crate) fn deprecating(mut self, warning: &str) -> Self {
+        if !warning.is_empty() {
+            self.warnings.insert(0, warning.to_owned());
+        }
+        self
+    }
+
     pub(crate) fn with_status(mut self, status: StatusCode) -> Self {
         self.status = status;
         self

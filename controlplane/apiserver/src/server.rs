@@ -12,7 +12,7 @@ use std::{
     },
 };
 
-use coracle_api::{exposition::Exposition, meta, quota, status::Status};
+use coracle_api::{exposition::Exposition, quota, status::Status};
 use coracle_store::Backend;
 use ipnet::IpNet;
 use parking_lot::Mutex;
@@ -142,10 +142,8 @@ impl ApiServer {
         let registry = Arc::new(registry);
         let signer = TokenSigner::new(&config.pki.service_account_key_pem).ok_or(PkiError::Parse { what: "sa.key" })?;
         let node_tls = subresource::node_tls_config(&config.pki)?;
-        let addresses = registry.core("services").and_then(|services| {
-            let (range, ports) = (config.service_cidr, config.node_ports.clone());
-            ServiceAddresses::new(range, ports, Arc::clone(services), Arc::clone(&cache))
-        });
+        let (range, ports) = (config.service_cidr, config.node_ports.clone());
+        let addresses = ServiceAddresses::new(range, ports, &registry, Arc::clone(&cache));
         let store = Store { backend, cache };
         let quotas = registry.core("resourcequotas").map(|quotas| Quotas::new(store.clone(), Arc::clone(quotas)));
         let server = Arc::new(Self {
@@ -239,14 +237,14 @@ impl ApiServer {
         let stored = resource.storing();
         let surroundings = Surroundings::of(self, stored, namespace, &object).await?;
         let admit = |object: &mut Value| surroundings.map_or(Ok(()), |around| around.admit(stored, object));
-        let mut object = self.store.prepare_new(resource, namespace, object, owners, admit)?;
-        admission::check_new(self, stored, namespace, &object).await?;
-        admission::token_secret::fill(self, stored, namespace, &mut object).await?;
+        let mut new = self.store.prepare_new(resource, namespace, object, owners, admit)?;
+        admission::check_new(self, stored, namespace, &new.object).await?;
+        admission::token_secret::fill(self, stored, namespace, &mut new.object).await?;
         let addresses = self.addresses_of(stored);
         let reservation = match addresses {
             Some(addresses) => {
                 addresses.catch_up().await?;
-                Some(addresses.fill(&stored.key(namespace, meta::name(&object)), &mut object)?)
+                Some(addresses.fill(None, &mut new.object)?)
             }
             None => None,
         };
@@ -255,10 +253,11 @@ impl ApiServer {
             Some(quotas) => quotas.turn(namespace).await?,
             None => None,
         };
-        let written = self.store.insert(stored, object, options, quotas.filter(|_| turn.is_some())).await?;
-        if let Some(reservation) = reservation.filter(|_| !options.dry_run) {
-            reservation.keep();
+        let written = self.store.insert(stored, new, options, quotas.filter(|_| turn.is_some())).await;
+        if let Some(reservation) = reservation.filter(|_| options.dry_run || is_refused(&written)) {
+            reservation.free();
         }
+        let written = written?;
         Ok(Written { json: resource.shown_json(written.json), ..written })
     }
 
@@ -299,17 +298,17 @@ impl ApiServer {
                 admit(new, old)?;
             }
             // What a lost race had reserved goes back first.
-            held.lock().clear();
-            let reservation = addresses.fill(&key, new)?;
+            held.lock().drain(..).for_each(Reservation::free);
+            let reservation = addresses.fill(Some(&key), new)?;
             held.lock().push(reservation);
             Ok(())
         };
         let target = Change { reserve: Some(&reserve), ..target };
-        let written = self.store.update(resource, &target, change).await?;
-        if !target.options.dry_run {
-            held.lock().drain(..).for_each(Reservation::keep);
+        let written = self.store.update(resource, &target, change).await;
+        if target.options.dry_run || is_refused(&written) {
+            held.lock().drain(..).for_each(Reservation::free);
         }
-        Ok(written)
+        written
     }
 
     /// Deletes an object and gives back what was reserved for it.
@@ -322,6 +321,11 @@ impl ApiServer {
     ) -> Result<Deleted, Status> {
         self.store.delete(resource, namespace, name, options).await
     }
+}
+
+/// Whether nothing was written for sure: a store that fails may have written all the same.
+fn is_refused(written: &Result<Written, Status>) -> bool {
+    written.as_ref().is_err_and(|status| status.code < 500)
 }
 
 impl std::fmt::Debug for ApiServer {

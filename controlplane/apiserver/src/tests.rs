@@ -19,4 +19,5 @@ mod subresources;
 mod tls;
 mod tokens;
 mod upgrades;
+mod warnings;
 mod watches;

@@ -40,13 +40,13 @@ static COMPONENT_STATUSES: ResourceInfo = ResourceInfo {
     short_names: &["cs"],
     scope: Scope::Cluster,
     verbs: &["get", "list"],
+    deprecated: "v1 ComponentStatus is deprecated in v1.19+",
     ..ResourceInfo::in_group("", "v1")
 };
 
 /// For discovery and OpenAPI.
 pub(crate) static INFOS: [&ResourceInfo; 2] = [&BINDINGS, &COMPONENT_STATUSES];
 
-const DEPRECATED: &str = "v1 ComponentStatus is deprecated in v1.19+";
 const COMPONENTS: [&str; 3] = ["controller-manager", "etcd-0", "scheduler"];
 
 /// The resource that a path names, if it is one of these.
@@ -120,7 +120,7 @@ fn status(request: &Request<'_>) -> Result<Reply, Status> {
         ),
         (_, false) => Reply::value(&components[0]),
     };
-    Ok(reply.with_warnings(vec![DEPRECATED.to_owned()]))
+    Ok(reply.deprecating(COMPONENT_STATUSES.deprecated))
 }
 
 fn component(name: &str) -> Value {

@@ -18,8 +18,15 @@ use crate::{
 
 const PREEMPT: &str = "PreemptLowerPriority";
 
+const GROUP: &str = "scheduling.k8s.io";
+const PLURAL: &str = "priorityclasses";
+
+fn is_class(resource: &Resource) -> bool {
+    (resource.info.group, resource.info.plural) == (GROUP, PLURAL)
+}
+
 fn classes(server: &ApiServer) -> Option<&Resource> {
-    server.registry.get("scheduling.k8s.io", "v1", "priorityclasses").map(std::convert::AsRef::as_ref)
+    server.registry.get(GROUP, "v1", PLURAL).map(std::convert::AsRef::as_ref)
 }
 
 /// The class of that name, the global default for no name (or null without one), or why the pod cannot have it.
@@ -72,7 +79,7 @@ pub(super) fn fill(spec: &mut Value, class: &Value) -> Result<(), String> {
 /// # Errors
 /// 403 with the name of the other.
 pub(super) fn check_class(server: &ApiServer, resource: &Resource, class: &Value) -> Result<(), Status> {
-    if resource.info.plural != "priorityclasses" || class["globalDefault"] != true {
+    if !is_class(resource) || class["globalDefault"] != true {
         return Ok(());
     }
     let name = meta::name(class);
@@ -88,7 +95,7 @@ pub(super) fn check_class(server: &ApiServer, resource: &Resource, class: &Value
 
 /// The same, of this moment.
 pub(super) async fn check_new_class(server: &ApiServer, resource: &Resource, class: &Value) -> Result<(), Status> {
-    if resource.info.plural == "priorityclasses" {
+    if is_class(resource) {
         server.store.cache.catch_up().await.map_err(cache_status)?;
     }
     check_class(server, resource, class)

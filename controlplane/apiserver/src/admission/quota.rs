@@ -43,7 +43,7 @@ pub(crate) struct Quotas {
 }
 
 /// What is written together with an object.
-#[derive(Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Companions {
     pub(crate) compare: Vec<Compare>,
     pub(crate) ops: Vec<Op>,
@@ -65,7 +65,7 @@ impl Quotas {
 
     /// Whether objects of this resource count at all.
     pub(crate) fn counts(resource: &Resource) -> bool {
-        resource.is_namespaced() && resource.info.plural != "events"
+        resource.is_namespaced() && !resource.is_core("events")
     }
 
     /// Waits for this namespace's turn; `None` if it has no quota.
@@ -127,6 +127,13 @@ impl Quotas {
 }
 
 impl Companions {
+    /// Both.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.compare.extend(other.compare);
+        self.ops.extend(other.ops);
+        self
+    }
+
     fn add(&mut self, current: Current, used: &Amounts) {
         let mut quota = current.object;
         meta::set(&mut quota, &["status", "used"], quota::to_value(used));
@@ -148,7 +155,7 @@ fn plan(quota: &Value, charged: Charged<'_>, now: Timestamp) -> Result<Option<Am
     if names.is_empty() || !quota::in_scope(spec, group, plural, charged.new) {
         return Ok(None);
     }
-    if plural == "pods"
+    if charged.resource.is_core("pods")
         && let Some(missing) = quota::missing(&names, charged.new)
     {
         return Err(format!("failed quota: {name}: {missing}"));

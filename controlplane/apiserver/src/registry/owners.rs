@@ -21,8 +21,18 @@ use crate::endpoints::Call;
 const FIELD: &str = "managedFields";
 const BEFORE: &str = "before-first-apply";
 const MANAGER_CHARS: usize = 128;
-/// Kinds that components write all the time.
-const HOT: &[&str] = &["pods", "nodes", "leases", "events", "endpoints", "endpointslices"];
+/// Groups and kinds that components write all the time.
+const HOT: &[(&str, &str)] = &[
+    ("", "pods"),
+    ("", "nodes"),
+    LEASES,
+    EVENTS,
+    ("", "endpoints"),
+    ("discovery.k8s.io", "endpointslices"),
+];
+const LEASES: (&str, &str) = ("coordination.k8s.io", "leases");
+/// As they are stored.
+const EVENTS: (&str, &str) = ("", "events");
 
 /// The writer of a request, as field ownership sees it.
 pub(crate) struct Owners {
@@ -72,7 +82,7 @@ impl Owners {
 
     /// Whether an object is left without owners when it is made.
     fn skips_new(&self, resource: &Resource) -> bool {
-        self.is_component || matches!(resource.info.plural, "leases" | "events")
+        self.is_component || [LEASES, EVENTS].contains(&kind(resource))
     }
 
     /// Sets the owners of a new object, which is defaulted. An applied one has them already.
@@ -100,7 +110,7 @@ impl Owners {
             return set(new, given);
         }
         let present = old["metadata"].get(FIELD).filter(|list| list.is_array());
-        let is_quiet = self.is_component && (part != Part::Main || HOT.contains(&resource.info.plural));
+        let is_quiet = self.is_component && (part != Part::Main || HOT.contains(&kind(resource)));
         let given = given.filter(|_| part == Part::Main);
         let Some(schema) = resource.schema.filter(|_| !is_quiet && (present.is_some() || given.is_some())) else {
             return set(new, present.cloned());
@@ -129,6 +139,10 @@ impl Owners {
         apply::track(schema, None, &mut tracked, Writer { manager: BEFORE, subresource: "", ..writer });
         apply::apply(schema, Some(&tracked), config, writer, force)
     }
+}
+
+fn kind(resource: &Resource) -> (&'static str, &'static str) {
+    (resource.info.group, resource.info.plural)
 }
 
 /// Whether the kind's status is written through its own subresource only.

@@ -17,6 +17,7 @@ use crate::{
     registry::{
         encode, kinds,
         strategy::{ResourceInfo, Scope, Strategy, View},
+        unenforced,
     },
     watch_cache::{
         FieldIndexer, ResourceCache, ResourceConfig, Scope as CacheScope, Selection, WatchCache, WatchCacheError,
@@ -53,6 +54,13 @@ impl Resource {
     /// Whether this is the core group's resource of that name.
     pub(crate) fn is_core(&self, plural: &str) -> bool {
         self.info.group.is_empty() && self.info.plural == plural
+    }
+
+    /// What to warn the writer of an object of.
+    pub(crate) fn warnings(&self, object: &Value) -> Vec<String> {
+        let mut warnings = self.strategy.warnings(object);
+        warnings.extend(unenforced::warnings(self.info, object));
+        warnings
     }
 
     /// The resource that stores the objects: this one, unless it is a view.

@@ -1,16 +1,23 @@
 //! Cluster addresses and node ports of Services: reserved before a Service is written, free again when it is gone.
 //!
-//! The truth is the Services themselves, read from the watch cache; nothing else is stored. Reservations of writes
-//! under way are held here until they show there. Addresses are drawn at random from the upper part of the range
-//! first: the lower part is for those who choose theirs.
+//! The truth is the Services themselves, read from the watch cache, and for addresses the IPAddress objects that are
+//! written with them ([`super::service_ips`]). Reservations of writes under way are held here until they show there.
+//! Addresses are drawn at random from the upper part of the range first: the lower part is for those who choose theirs.
+//!
+//! ```text
+//! fill > Reserved ----- the Service shows in the cache -----> Stored ----- its change or end shows -----> free
+//!            |--------- freed: the write has failed --------------------------------------------------------^
+//!            '--------- dropped: nobody knows yet; freed when it has not shown for SETTLE ------------------'
+//! ```
 //!
 //! Source: `pkg/registry/core/service/{ipallocator,portallocator}`, `storage/alloc.go` at v1.37.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     net::{IpAddr, Ipv4Addr},
     ops::RangeInclusive,
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use coracle_api::{
@@ -21,17 +28,24 @@ use ipnet::{IpNet, Ipv4Net};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::resource::Resource;
+use super::{
+    resource::{Registry, Resource},
+    service_ips,
+};
 use crate::watch_cache::{EventKind, Scope, Selection, WatchCache, Watcher};
 
 /// Random draws before the range is searched in order.
 const DRAWS: usize = 32;
+/// A write whose end nobody waited for is through by then, or never will be: twice the time that a request may take.
+const SETTLE: Duration = Duration::from_secs(120);
 
 /// The allocators of one cluster.
 pub(crate) struct ServiceAddresses {
     range: Ipv4Net,
     ports: RangeInclusive<u16>,
     services: Arc<Resource>,
+    /// The IPAddress objects, which others may make, too.
+    objects: Option<Arc<Resource>>,
     cache: Arc<WatchCache>,
     state: Mutex<State>,
 }
@@ -39,13 +53,41 @@ pub(crate) struct ServiceAddresses {
 struct State {
     taken: Taken,
     watcher: Watcher,
+    /// Reservations whose Service may or may not show yet, the oldest first.
+    unsettled: VecDeque<(Instant, u64, Uses)>,
+    reservations: u64,
 }
 
-/// Who has what: keys of Services.
+/// Who has what.
 #[derive(Default)]
 struct Taken {
-    addresses: HashMap<Ipv4Addr, String>,
-    ports: HashMap<u16, String>,
+    addresses: HashMap<Ipv4Addr, Holder>,
+    ports: HashMap<u16, Holder>,
+}
+
+/// Who has an address or a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Holder {
+    /// The Service of this key, as the cache shows it.
+    Stored(String),
+    /// A write under way.
+    Reserved(u64),
+}
+
+/// Who asks: the stored Service that is changed, if it is none that is made, and the write.
+#[derive(Debug, Clone, Copy)]
+struct Asker<'a> {
+    key: Option<&'a str>,
+    reservation: u64,
+}
+
+impl Asker<'_> {
+    fn is(self, holder: &Holder) -> bool {
+        match holder {
+            Holder::Stored(key) => self.key == Some(key),
+            Holder::Reserved(reservation) => self.reservation == *reservation,
+        }
+    }
 }
 
 /// What one Service uses.
@@ -55,27 +97,27 @@ struct Uses {
     ports: Vec<u16>,
 }
 
-/// What a write has taken; given back when dropped, unless it was kept.
+/// What a write has taken. Dropped, it stays taken until the Service shows in the cache: the write may be through
+/// although nobody waited for its answer.
 pub(crate) struct Reservation<'a> {
     of: &'a ServiceAddresses,
+    id: u64,
     uses: Uses,
 }
 
 impl Reservation<'_> {
-    /// The write succeeded: the Service has it now.
-    pub(crate) fn keep(mut self) {
-        self.uses = Uses::default();
+    /// Nothing was written: all of it is free again.
+    pub(crate) fn free(mut self) {
+        let uses = std::mem::take(&mut self.uses);
+        self.of.state.lock().taken.release(&Holder::Reserved(self.id), &uses);
     }
 }
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        let mut state = self.of.state.lock();
-        for address in &self.uses.addresses {
-            state.taken.addresses.remove(address);
-        }
-        for port in &self.uses.ports {
-            state.taken.ports.remove(port);
+        let uses = std::mem::take(&mut self.uses);
+        if uses != Uses::default() {
+            self.of.state.lock().unsettled.push_back((Instant::now(), self.id, uses));
         }
     }
 }
@@ -85,12 +127,15 @@ impl ServiceAddresses {
     pub(crate) fn new(
         range: IpNet,
         ports: RangeInclusive<u16>,
-        services: Arc<Resource>,
+        registry: &Registry,
         cache: Arc<WatchCache>,
     ) -> Option<Self> {
         let IpNet::V4(range) = range else { return None };
-        let state = Mutex::new(State::load(&services));
-        Some(Self { range: range.trunc(), ports, services, cache, state })
+        let services = Arc::clone(registry.core("services")?);
+        let objects = registry.get("networking.k8s.io", "v1", "ipaddresses").cloned();
+        let (taken, watcher) = load(&services);
+        let state = Mutex::new(State { taken, watcher, unsettled: VecDeque::new(), reservations: 0 });
+        Some(Self { range: range.trunc(), ports, services, objects, cache, state })
     }
 
     /// Learns what was written since the last time.
@@ -99,40 +144,52 @@ impl ServiceAddresses {
         let mut state = self.state.lock();
         loop {
             match state.watcher.ready() {
-                Ok(deliveries) if deliveries.is_empty() => return Ok(()),
+                Ok(deliveries) if deliveries.is_empty() => break,
                 Ok(deliveries) => {
                     for delivery in deliveries {
-                        let key = delivery.entry.key();
+                        let holder = Holder::Stored(delivery.entry.key().to_owned());
                         if let Some(prev) = &delivery.event.prev {
-                            state.taken.release(key, &parse(prev.unmanaged()));
+                            state.taken.release(&holder, &parse(prev.unmanaged()));
                         }
                         if delivery.kind != EventKind::Deleted {
-                            state.taken.take(key, &parse(delivery.entry.unmanaged()));
+                            state.taken.take(&holder, &parse(delivery.entry.unmanaged()));
                         }
                     }
                 }
                 // Too far behind: read all anew.
-                Err(_) => *state = State::load(&self.services),
+                Err(_) => state.reload(&self.services),
             }
         }
+        state.settle(Instant::now());
+        Ok(())
     }
 
-    /// Gives a new or changed Service the addresses and ports it needs and has not.
+    /// Gives a new Service, or the changed one of this key, the addresses and ports it needs and has not.
     ///
     /// # Errors
     /// 422 for a chosen one that is taken or out of range, 500 if nothing is left.
-    pub(crate) fn fill(&self, key: &str, new: &mut Value) -> Result<Reservation<'_>, Status> {
-        let mut reservation = Reservation { of: self, uses: Uses::default() };
+    pub(crate) fn fill(&self, key: Option<&str>, new: &mut Value) -> Result<Reservation<'_>, Status> {
+        let mut uses = Uses::default();
         let mut state = self.state.lock();
+        state.reservations += 1;
+        let asker = Asker { key, reservation: state.reservations };
         let result = self
-            .fill_address(key, new, &mut state.taken, &mut reservation.uses)
-            .and_then(|()| self.fill_ports(key, new, &mut state.taken, &mut reservation.uses));
-        // Dropping the reservation takes the lock.
-        drop(state);
-        result.map(|()| reservation)
+            .fill_address(asker, new, &mut state.taken, &mut uses)
+            .and_then(|()| self.fill_ports(asker, new, &mut state.taken, &mut uses));
+        if let Err(status) = result {
+            state.taken.release(&Holder::Reserved(asker.reservation), &uses);
+            return Err(status);
+        }
+        Ok(Reservation { of: self, id: asker.reservation, uses })
     }
 
-    fn fill_address(&self, key: &str, new: &mut Value, taken: &mut Taken, uses: &mut Uses) -> Result<(), Status> {
+    fn fill_address(
+        &self,
+        asker: Asker<'_>,
+        new: &mut Value,
+        taken: &mut Taken,
+        uses: &mut Uses,
+    ) -> Result<(), Status> {
         let spec = &new["spec"];
         if spec["type"] == "ExternalName" {
             return Ok(());
@@ -147,10 +204,10 @@ impl ServiceAddresses {
                 .draw_address(taken)
                 .ok_or_else(|| Status::internal("failed to allocate a serviceIP: range is full"))?;
             uses.addresses.push(address);
-            taken.addresses.insert(address, key.to_owned());
+            taken.addresses.insert(address, Holder::Reserved(asker.reservation));
             address
         } else {
-            self.take_address(key, asked, taken, uses).map_err(|why| {
+            self.take_address(asker, asked, taken, uses).map_err(|why| {
                 let mut errors = FieldErrors::default();
                 errors.invalid("spec.clusterIPs", &json!([asked]), format!("failed to allocate IP {asked}: {why}"));
                 Status::invalid(&self.services.gvk, meta::name(new), errors)
@@ -160,7 +217,13 @@ impl ServiceAddresses {
         Ok(())
     }
 
-    fn take_address(&self, key: &str, asked: &str, taken: &mut Taken, uses: &mut Uses) -> Result<Ipv4Addr, String> {
+    fn take_address(
+        &self,
+        asker: Asker<'_>,
+        asked: &str,
+        taken: &mut Taken,
+        uses: &mut Uses,
+    ) -> Result<Ipv4Addr, String> {
         let in_range = |address: &Ipv4Addr| {
             self.range.contains(address) && *address != self.range.network() && *address != self.range.broadcast()
         };
@@ -174,14 +237,20 @@ impl ServiceAddresses {
             }
         };
         match taken.addresses.get(&address) {
-            Some(owner) if owner == key => {}
+            Some(holder) if asker.is(holder) => {}
             Some(_) => return Err("provided IP is already allocated".to_owned()),
+            None if self.has_object(address) => return Err("provided IP is already allocated".to_owned()),
             None => {
                 uses.addresses.push(address);
-                taken.addresses.insert(address, key.to_owned());
+                taken.addresses.insert(address, Holder::Reserved(asker.reservation));
             }
         }
         Ok(address)
+    }
+
+    /// Whether somebody has made an IPAddress object for it that no Service has.
+    fn has_object(&self, address: Ipv4Addr) -> bool {
+        self.objects.as_ref().is_some_and(|objects| objects.cache.get(&service_ips::key(address)).is_some())
     }
 
     fn draw_address(&self, taken: &Taken) -> Option<Ipv4Addr> {
@@ -191,7 +260,7 @@ impl ServiceAddresses {
         let first = base + 2;
         let size = last.checked_sub(first)? + 1;
         let lower = (size / 16).clamp(16, 256).min(size.saturating_sub(1));
-        let is_free = |address: &Ipv4Addr| !taken.addresses.contains_key(address);
+        let is_free = |address: &Ipv4Addr| !taken.addresses.contains_key(address) && !self.has_object(*address);
         let draw = || Ipv4Addr::from(first + lower + rand::random::<u32>() % (size - lower));
         (0..DRAWS)
             .map(|_| draw())
@@ -199,7 +268,7 @@ impl ServiceAddresses {
             .or_else(|| (first + lower..=last).chain(first..first + lower).map(Ipv4Addr::from).find(is_free))
     }
 
-    fn fill_ports(&self, key: &str, new: &mut Value, taken: &mut Taken, uses: &mut Uses) -> Result<(), Status> {
+    fn fill_ports(&self, asker: Asker<'_>, new: &mut Value, taken: &mut Taken, uses: &mut Uses) -> Result<(), Status> {
         let spec = &mut new["spec"];
         let needs = match spec["type"].as_str() {
             Some("NodePort") => true,
@@ -213,11 +282,11 @@ impl ServiceAddresses {
                 let Some(drawn) = self.draw_port(taken) else {
                     return Err(Status::internal("failed to allocate a nodePort: range is full"));
                 };
-                taken.ports.insert(drawn, key.to_owned());
+                taken.ports.insert(drawn, Holder::Reserved(asker.reservation));
                 uses.ports.push(drawn);
                 port["nodePort"] = drawn.into();
             } else if asked != 0
-                && let Err(why) = self.take_port(key, asked, taken, uses)
+                && let Err(why) = self.take_port(asker, asked, taken, uses)
             {
                 errors.invalid(format!("spec.ports[{index}].nodePort"), &json!(asked), why);
             }
@@ -228,7 +297,7 @@ impl ServiceAddresses {
         Err(Status::invalid(&self.services.gvk, meta::name(new), errors))
     }
 
-    fn take_port(&self, key: &str, asked: i64, taken: &mut Taken, uses: &mut Uses) -> Result<(), String> {
+    fn take_port(&self, asker: Asker<'_>, asked: i64, taken: &mut Taken, uses: &mut Uses) -> Result<(), String> {
         let Some(port) = u16::try_from(asked).ok().filter(|port| self.ports.contains(port)) else {
             return Err(format!(
                 "provided port is not in the valid range. The range of valid ports is {}-{}",
@@ -238,11 +307,11 @@ impl ServiceAddresses {
         };
         match taken.ports.get(&port) {
             // Also its own TCP and UDP port of the same number.
-            Some(owner) if owner == key => Ok(()),
+            Some(holder) if asker.is(holder) => Ok(()),
             Some(_) => Err("provided port is already allocated".to_owned()),
             None => {
                 uses.ports.push(port);
-                taken.ports.insert(port, key.to_owned());
+                taken.ports.insert(port, Holder::Reserved(asker.reservation));
                 Ok(())
             }
         }
@@ -257,39 +326,72 @@ impl ServiceAddresses {
     }
 }
 
+/// What the stored Services have now, and what comes after.
+fn load(services: &Arc<Resource>) -> (Taken, Watcher) {
+    let selection = Selection::of(Scope::Resource);
+    let (snapshot, watcher) = services.cache.snapshot_and_watch(selection.clone());
+    let mut taken = Taken::default();
+    for entry in snapshot.select(&selection, &services.prefix) {
+        taken.take(&Holder::Stored(entry.key().to_owned()), &parse(entry.unmanaged()));
+    }
+    (taken, watcher)
+}
+
 impl State {
-    fn load(services: &Arc<Resource>) -> Self {
-        let selection = Selection::of(Scope::Resource);
-        let (snapshot, watcher) = services.cache.snapshot_and_watch(selection.clone());
-        let mut taken = Taken::default();
-        for entry in snapshot.select(&selection, &services.prefix) {
-            taken.take(entry.key(), &parse(entry.unmanaged()));
+    /// Reads all anew; what writes under way have taken stays theirs.
+    fn reload(&mut self, services: &Arc<Resource>) {
+        let (taken, watcher) = load(services);
+        let before = std::mem::replace(&mut self.taken, taken);
+        self.watcher = watcher;
+        let is_reserved = |holder: &Holder| matches!(holder, Holder::Reserved(_));
+        for (address, holder) in before.addresses.into_iter().filter(|(_, holder)| is_reserved(holder)) {
+            self.taken.addresses.entry(address).or_insert(holder);
         }
-        Self { taken, watcher }
+        for (port, holder) in before.ports.into_iter().filter(|(_, holder)| is_reserved(holder)) {
+            self.taken.ports.entry(port).or_insert(holder);
+        }
+    }
+
+    /// Forgets reservations whose Services show, and frees those whose Services never will.
+    fn settle(&mut self, now: Instant) {
+        let taken = &mut self.taken;
+        self.unsettled.retain(|(_, id, uses)| taken.has_any(&Holder::Reserved(*id), uses));
+        while let Some((since, id, uses)) = self.unsettled.front()
+            && now.saturating_duration_since(*since) > SETTLE
+        {
+            taken.release(&Holder::Reserved(*id), uses);
+            self.unsettled.pop_front();
+        }
     }
 }
 
 impl Taken {
-    fn take(&mut self, key: &str, uses: &Uses) {
+    fn take(&mut self, holder: &Holder, uses: &Uses) {
         for address in &uses.addresses {
-            self.addresses.insert(*address, key.to_owned());
+            self.addresses.insert(*address, holder.clone());
         }
         for port in &uses.ports {
-            self.ports.insert(*port, key.to_owned());
+            self.ports.insert(*port, holder.clone());
         }
     }
 
-    fn release(&mut self, key: &str, uses: &Uses) {
+    /// Frees what of `uses` is still the holder's.
+    fn release(&mut self, holder: &Holder, uses: &Uses) {
         for address in &uses.addresses {
-            if self.addresses.get(address).is_some_and(|owner| owner == key) {
+            if self.addresses.get(address) == Some(holder) {
                 self.addresses.remove(address);
             }
         }
         for port in &uses.ports {
-            if self.ports.get(port).is_some_and(|owner| owner == key) {
+            if self.ports.get(port) == Some(holder) {
                 self.ports.remove(port);
             }
         }
+    }
+
+    fn has_any(&self, holder: &Holder, uses: &Uses) -> bool {
+        uses.addresses.iter().any(|address| self.addresses.get(address) == Some(holder))
+            || uses.ports.iter().any(|port| self.ports.get(port) == Some(holder))
     }
 }
 
@@ -316,3 +418,6 @@ fn fill_family(spec: &mut Value, address: &str) {
         spec["ipFamilyPolicy"] = "SingleStack".into();
     }
 }
+
+#[cfg(test)]
+mod tests;

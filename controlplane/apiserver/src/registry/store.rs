@@ -16,7 +16,7 @@ use coracle_api::status::{Reason, Status};
 use coracle_store::{Backend, Compare, KeyValue, Op, Revision, StoreError, Txn, TxnOutcome};
 use serde_json::Value;
 
-use super::{encode, resource::Resource};
+use super::{encode, resource::Resource, service_ips};
 use crate::{
     admission::quota::{Charged, Companions, Quotas},
     watch_cache::{WatchCache, WatchCacheError},
@@ -92,20 +92,21 @@ impl Store {
         stored.as_ref().map(Current::from_stored).transpose()
     }
 
-    /// Writes `value` if the object is still as `current` says, and charges it. The answer is the revision, or the
-    /// object as it is now.
+    /// Writes `value` if the object is still as `current` says, with its companions, and charges it. The answer is the
+    /// revision, or the object as it is now.
     async fn replace(
         &self,
         current: &Current,
         value: Bytes,
+        with: Companions,
         charge: Option<(&Quotas, Charged<'_>)>,
     ) -> Result<Result<Revision, Option<Current>>, Status> {
         let Some((quotas, charged)) = charge else {
-            return self.swap(current, Op::Put { key: Arc::clone(&current.key), value }, Companions::default()).await;
+            return self.swap(current, Op::Put { key: Arc::clone(&current.key), value }, with).await;
         };
         for _ in 0..CHARGE_TRIES {
             let op = Op::Put { key: Arc::clone(&current.key), value: value.clone() };
-            match self.swap(current, op, quotas.charge(charged).await?).await? {
+            match self.swap(current, op, with.clone().and(quotas.charge(charged).await?)).await? {
                 // A quota has changed meanwhile, not the object.
                 Err(Some(found)) if found.revision == current.revision => {}
                 other => return Ok(other),
@@ -115,8 +116,13 @@ impl Store {
     }
 
     /// Removes the object if it is still as `current` says.
-    async fn remove(&self, current: &Current) -> Result<Result<Revision, Option<Current>>, Status> {
-        self.swap(current, Op::Delete { key: Arc::clone(&current.key) }, Companions::default()).await
+    async fn remove(
+        &self,
+        resource: &Resource,
+        current: &Current,
+    ) -> Result<Result<Revision, Option<Current>>, Status> {
+        let with = service_ips::companions(resource, Some(&current.object), None);
+        self.swap(current, Op::Delete { key: Arc::clone(&current.key) }, with).await
     }
 
     async fn swap(

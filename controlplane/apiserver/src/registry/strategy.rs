@@ -44,6 +44,8 @@ pub struct ResourceInfo {
     pub subresources: &'static [Subresource],
     /// Verbs of the main resource, in discovery's order. [`VERBS_ALL`] for nearly every kind; reviews have `create` alone.
     pub verbs: &'static [&'static str],
+    /// What clients of a kind that is going away are told with every answer; empty for the others.
+    pub deprecated: &'static str,
 }
 
 impl ResourceInfo {
@@ -62,6 +64,7 @@ impl ResourceInfo {
             scope: Scope::Namespaced,
             subresources: &[],
             verbs: VERBS_ALL,
+            deprecated: "",
         }
     }
 }

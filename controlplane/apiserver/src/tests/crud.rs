@@ -76,6 +76,22 @@ async fn concurrent_increments_are_all_counted() {
 }
 
 #[tokio::test]
+async fn a_name_beside_a_prefix_is_not_exchanged_for_another() {
+    let raw = admin().await;
+    let named = || {
+        let mut object = config_map("x-abcde");
+        object["metadata"]["generateName"] = json!("x-");
+        object
+    };
+    assert_eq!(raw.post(CONFIG_MAPS, named()).await.0, 201);
+    let (code, taken) = raw.post(CONFIG_MAPS, named()).await;
+    assert_eq!((code, &taken["reason"]), (409, &json!("AlreadyExists")), "{taken}");
+    let (_, list) = raw.get(CONFIG_MAPS).await;
+    let names: Vec<_> = list["items"].as_array().unwrap().iter().map(|item| &item["metadata"]["name"]).collect();
+    assert_eq!(names, ["x-abcde"]);
+}
+
+#[tokio::test]
 async fn generated_names_are_all_different() {
     let raw = admin().await;
     let mut names = std::collections::HashSet::new();

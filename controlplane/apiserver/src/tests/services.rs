@@ -83,3 +83,78 @@ async fn refused_service_keeps_nothing() {
     assert_eq!(raw.post(SERVICES, service("taken", wanted.clone())).await.0, 409);
     assert_eq!(raw.post(SERVICES, service("free", wanted)).await.0, 201);
 }
+
+const ADDRESSES: &str = "/apis/networking.k8s.io/v1/ipaddresses";
+
+#[tokio::test]
+async fn families_that_the_cluster_lacks_are_refused() {
+    let raw = admin().await;
+    for (spec, expect) in [
+        (json!({"ipFamilies": ["IPv6"]}), "spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster"),
+        (
+            json!({"ipFamilyPolicy": "RequireDualStack"}),
+            "spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": this cluster is not configured for dual-stack services",
+        ),
+        (
+            json!({"clusterIP": "fd00::1"}),
+            "spec.clusterIPs[0]: Invalid value: [\"fd00::1\"]: IPv6 is not configured on this cluster",
+        ),
+        (
+            json!({"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4", "IPv6"]}),
+            "must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified",
+        ),
+    ] {
+        let (code, refused) = raw.post(SERVICES, service("a", spec.clone())).await;
+        assert_eq!(code, 422, "{spec}: {refused}");
+        assert!(refused["message"].as_str().unwrap().contains(expect), "{refused}");
+    }
+    let (code, made) = raw.post(SERVICES, service("a", json!({"ipFamilyPolicy": "PreferDualStack"}))).await;
+    assert_eq!((code, &made["spec"]["ipFamilies"]), (201, &json!(["IPv4"])));
+}
+
+#[tokio::test]
+async fn names_may_begin_with_a_digit() {
+    let raw = admin().await;
+    assert_eq!(raw.post(SERVICES, service("1a", json!({}))).await.0, 201);
+    assert_eq!(raw.post(SERVICES, service("1.a", json!({}))).await.0, 422);
+}
+
+#[tokio::test]
+async fn every_address_has_an_object_that_comes_and_goes_with_it() {
+    let raw = admin().await;
+    let (_, made) = raw.post(SERVICES, service("a", json!({}))).await;
+    let path = format!("{ADDRESSES}/{}", made["spec"]["clusterIP"].as_str().unwrap());
+    let (code, address) = raw.get(&path).await;
+    assert_eq!(code, 200, "{address}");
+    let parent = json!({"resource": "services", "namespace": "default", "name": "a"});
+    assert_eq!(address["spec"]["parentRef"], parent);
+    assert_eq!(address["metadata"]["labels"]["ipaddress.kubernetes.io/managed-by"], "ipallocator.k8s.io");
+    let external = json!({"spec": {"type": "ExternalName", "externalName": "x.y"}});
+    assert_eq!(raw.merge(&format!("{SERVICES}/a"), external).await.0, 200);
+    assert_eq!(raw.get(&path).await.0, 404, "an external name has no address");
+    let (code, back) = raw.merge(&format!("{SERVICES}/a"), json!({"spec": {"type": "ClusterIP"}})).await;
+    let path = format!("{ADDRESSES}/{}", back["spec"]["clusterIP"].as_str().unwrap());
+    assert_eq!((code, raw.get(&path).await.0), (200, 200), "{back}");
+    raw.delete(&format!("{SERVICES}/a"), json!({})).await;
+    assert_eq!(raw.get(&path).await.0, 404);
+}
+
+#[tokio::test]
+async fn an_address_that_somebody_else_has_is_not_given_out() {
+    let raw = admin().await;
+    let object = json!({"apiVersion": "networking.k8s.io/v1", "kind": "IPAddress", "metadata": {"name": "10.96.0.79"},
+        "spec": {"parentRef": {"group": "gateway.networking.k8s.io", "resource": "gateways", "namespace": "x", "name": "g"}}});
+    assert_eq!(raw.post(ADDRESSES, object).await.0, 201);
+    let (code, taken) = raw.post(SERVICES, service("a", json!({"clusterIP": "10.96.0.79"}))).await;
+    assert_eq!(code, 422, "{taken}");
+    assert!(taken["message"].as_str().unwrap().contains("provided IP is already allocated"), "{taken}");
+}
+
+#[tokio::test]
+async fn the_range_of_addresses_is_an_object() {
+    let raw = admin().await;
+    let (code, range) = raw.get("/apis/networking.k8s.io/v1/servicecidrs/kubernetes").await;
+    assert_eq!((code, &range["spec"]["cidrs"]), (200, &json!(["10.96.0.0/16"])));
+    assert_eq!((&range["status"]["conditions"][0]["type"], &range["status"]["conditions"][0]["status"]), (&json!("Ready"), &json!("True")));
+    assert_eq!(raw.get(&format!("{ADDRESSES}/10.96.0.1")).await.0, 200);
+}

@@ -128,7 +128,7 @@ impl Strategy for StatefulSet {
 
     fn warnings(&self, object: &Value) -> Vec<String> {
         let spec = &object["spec"];
-        let mut warnings = podspec::warnings::spec("spec.template.spec", &spec["template"]["spec"]);
+        let mut warnings = podspec::warnings::template("spec.template", &spec["template"]);
         if number(&spec["revisionHistoryLimit"]) < 0 {
             warnings.push("spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended".to_owned());
         }

@@ -97,7 +97,7 @@ impl Strategy for CronJob {
 
     fn warnings(&self, object: &Value) -> Vec<String> {
         let job = &object["spec"]["jobTemplate"]["spec"];
-        let mut warnings = podspec::warnings::spec("spec.jobTemplate.spec.template.spec", &job["template"]["spec"]);
+        let mut warnings = podspec::warnings::template("spec.jobTemplate.spec.template", &job["template"]);
         warnings.extend(jobspec::not_honoured("spec.jobTemplate.spec", job));
         warnings
     }

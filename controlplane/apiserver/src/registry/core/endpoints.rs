@@ -12,8 +12,14 @@ use crate::registry::{check, fill};
 /// The strategy of Endpoints.
 pub struct Endpoints;
 
-static INFO: ResourceInfo =
-    ResourceInfo { kind: "Endpoints", plural: "endpoints", singular: "endpoints", short_names: &["ep"], ..super::V1 };
+static INFO: ResourceInfo = ResourceInfo {
+    kind: "Endpoints",
+    plural: "endpoints",
+    singular: "endpoints",
+    short_names: &["ep"],
+    deprecated: "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+    ..super::V1
+};
 
 static COLUMNS: &[Column] = &[NAME, text("Endpoints", "The set of all endpoints is the union of all subsets."), AGE];
 

@@ -131,7 +131,7 @@ impl Strategy for Pod {
     }
 
     fn warnings(&self, object: &Value) -> Vec<String> {
-        podspec::warnings::spec("spec", &object["spec"])
+        podspec::warnings::template("", object)
     }
 
     fn columns(&self) -> &'static [Column] {

@@ -47,7 +47,7 @@ impl Strategy for PodTemplate {
     }
 
     fn warnings(&self, object: &Value) -> Vec<String> {
-        podspec::warnings::spec("template.spec", &object["template"]["spec"])
+        podspec::warnings::template("template", &object["template"])
     }
 
     fn columns(&self) -> &'static [Column] {

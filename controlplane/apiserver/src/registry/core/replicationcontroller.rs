@@ -125,7 +125,7 @@ impl Strategy for ReplicationController {
     }
 
     fn warnings(&self, object: &Value) -> Vec<String> {
-        podspec::warnings::spec("spec.template.spec", &object["spec"]["template"]["spec"])
+        podspec::warnings::template("spec.template", &object["spec"]["template"])
     }
 
     fn columns(&self) -> &'static [Column] {

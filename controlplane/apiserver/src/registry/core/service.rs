@@ -2,6 +2,7 @@
 
 mod defaults;
 mod validate;
+mod warnings;
 
 use std::collections::BTreeSet;
 
@@ -73,18 +74,28 @@ impl Strategy for Service {
     fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         validate::spec(&mut errors, &object["spec"]);
+        validate::configured_families(&mut errors, &object["spec"]);
         errors
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         validate::update(&mut errors, &new["spec"], &old["spec"]);
-        errors.extend(self.validate(new));
+        validate::spec(&mut errors, &new["spec"]);
+        let is_same = |field: &str| new["spec"][field] == old["spec"][field];
+        // One that is stored from before this was checked can still be labelled and let go.
+        if !["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"].into_iter().all(is_same) {
+            validate::configured_families(&mut errors, &new["spec"]);
+        }
         errors
     }
 
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        warnings::of(object)
+    }
+
     fn name_error(&self, name: &str) -> Option<String> {
-        name::dns_1035_label_error(name)
+        name::dns_label_error(name)
     }
 
     fn selectable_fields(&self) -> &'static [&'static str] {

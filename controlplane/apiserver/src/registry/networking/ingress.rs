@@ -235,7 +235,7 @@ fn backend(errors: &mut FieldErrors, path: &str, backend: &Value) {
 fn service_backend(errors: &mut FieldErrors, path: &str, service: &Value) {
     let name_path = format!("{path}.service.name");
     if check::required(errors, &name_path, &service["name"]) {
-        let messages = name::dns_1035_label_errors(string(&service["name"]));
+        let messages = name::dns_label_errors(string(&service["name"]));
         check::invalid_all(errors, &name_path, &service["name"], messages);
     }
     let (port_name, number) = (&service["port"]["name"], &service["port"]["number"]);

@@ -17,11 +17,22 @@ use crate::{
         encode, object_meta,
         owners::{self, Owners},
         resource::Resource,
+        service_ips,
     },
 };
 
 /// Names tried for one `generateName`, as upstream.
 const GENERATE_TRIES: usize = 8;
+const RETRY_SECS: u32 = 1;
+
+/// An object that may be written.
+#[derive(Debug)]
+pub(crate) struct NewObject {
+    /// As it is to be stored, but for its revision.
+    pub(crate) object: Value,
+    /// Whether its name was made here, so that it may have another if that one is taken.
+    pub(crate) is_generated: bool,
+}
 
 impl Store {
     /// Stores a new object. `namespace` is that of the URL. For what no client asked for: nothing is admitted.
@@ -50,8 +61,9 @@ impl Store {
         mut object: Value,
         owners: Option<&Owners>,
         admit: impl FnOnce(&mut Value) -> Result<(), Status>,
-    ) -> Result<Value, Status> {
+    ) -> Result<NewObject, Status> {
         let stored = resource.storing();
+        let is_generated = meta::name(&object).is_empty() && !meta::generate_name(&object).is_empty();
         if let Some(seen) = &resource.view {
             object_meta::match_namespace(resource, namespace, &mut object)?;
             object = resource.stored(seen, object)?;
@@ -76,21 +88,20 @@ impl Store {
         if !errors.is_empty() {
             return Err(Status::invalid(&stored.gvk, meta::name(&object), errors));
         }
-        Ok(object)
+        Ok(NewObject { object, is_generated })
     }
 
     /// Writes what [`Store::prepare_new`] accepted, and charges it.
     pub(crate) async fn insert(
         &self,
         resource: &Resource,
-        mut object: Value,
+        NewObject { mut object, is_generated }: NewObject,
         options: WriteOptions,
         quotas: Option<&Quotas>,
     ) -> Result<Written, Status> {
-        let warnings = resource.strategy.warnings(&object);
+        let warnings = resource.warnings(&object);
         encode::strip(&mut object);
         let generated = meta::generate_name(&object).to_owned();
-        let is_generated = !generated.is_empty() && meta::name(&object).len() == generated.len() + 5;
         for _ in 0..GENERATE_TRIES {
             if let Some(json) = self.put_new(resource, &object, options, quotas).await? {
                 return Ok(Written { json, created: true, warnings });
@@ -116,9 +127,11 @@ impl Store {
         let value = encode::encode(object);
         for _ in 0..CHARGE_TRIES {
             let charged = Charged { resource, new: object, old: None };
+            let own = service_ips::companions(resource, None, Some(object));
+            let reserved = own.compare.len();
             let Companions { compare, ops } = match quotas {
-                Some(quotas) => quotas.charge(charged).await?,
-                None => Companions::default(),
+                Some(quotas) => own.and(quotas.charge(charged).await?),
+                None => own,
             };
             if options.dry_run {
                 let is_free = self.backend.get(&key).await.map_err(store_status)?.is_none();
@@ -132,6 +145,13 @@ impl Store {
             txn.ops.extend(ops);
             match self.backend.txn(txn).await.map_err(store_status)? {
                 TxnOutcome::Committed(revision) => return Ok(Some(encode::with_revision(&value, revision))),
+                // Somebody has made the address' object a moment ago. Another address is free when the client is back.
+                TxnOutcome::Conflict(found)
+                    if matches!(found.first(), Some(None))
+                        && found.iter().skip(1).take(reserved).any(Option::is_some) =>
+                {
+                    return Err(Status::server_timeout(&resource.group_resource, "create", RETRY_SECS));
+                }
                 // Not the name: a quota has changed meanwhile.
                 TxnOutcome::Conflict(found) if matches!(found.first(), Some(None)) => {}
                 TxnOutcome::Conflict(_) => return Ok(None),

@@ -16,7 +16,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Current, Store};
-use crate::registry::{encode, resource::Resource, strategy::Deletion};
+use crate::{
+    admission::quota::Companions,
+    registry::{encode, resource::Resource, strategy::Deletion},
+};
 
 const TRIES: usize = 32;
 const ORPHAN: &str = "orphan";
@@ -106,7 +109,7 @@ impl Store {
                     if options.dry_run {
                         return Ok(Deleted::Gone { json: current.json, object: current.object });
                     }
-                    match self.remove(&current).await? {
+                    match self.remove(resource, &current).await? {
                         Ok(revision) => {
                             encode::set_revision(&mut current.object, revision);
                             return Ok(Deleted::Gone { json: current.json, object: current.object });
@@ -121,7 +124,7 @@ impl Store {
                         let json = encode::with_revision(&value, current.revision);
                         return Ok(Deleted::Waiting { json });
                     }
-                    match self.replace(&current, value.clone(), None).await? {
+                    match self.replace(&current, value.clone(), Companions::default(), None).await? {
                         Ok(revision) => {
                             return Ok(Deleted::Waiting { json: encode::with_revision(&value, revision) });
                         }

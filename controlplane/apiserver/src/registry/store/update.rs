@@ -15,6 +15,7 @@ use crate::{
         encode, object_meta,
         owners::{self, Owners},
         resource::Resource,
+        service_ips,
     },
 };
 
@@ -117,7 +118,7 @@ impl Store {
             if let Some(reserve) = target.reserve {
                 reserve(&mut new, &current.object)?;
             }
-            let warnings = if target.part == Part::Main { resource.strategy.warnings(&new) } else { Vec::new() };
+            let warnings = if target.part == Part::Main { resource.warnings(&new) } else { Vec::new() };
             match self.write(resource, target, new, &current).await? {
                 Ok(json) => return Ok(Written { json, created: false, warnings }),
                 Err(None) if current.is_fresh => return Err(not_found()),
@@ -173,7 +174,7 @@ impl Store {
             if target.options.dry_run {
                 return Ok(Ok(value));
             }
-            let removed = self.remove(current).await?;
+            let removed = self.remove(resource, current).await?;
             return Ok(removed.map(|revision| encode::with_revision(&value, revision)));
         }
         if encode::same_content(&current.json, &value) {
@@ -188,7 +189,8 @@ impl Store {
         }
         let charged = Charged { resource, new: &new, old: Some(&current.object) };
         let charge = target.quotas.map(|quotas| (quotas, charged));
-        let replaced = self.replace(current, value.clone(), charge).await?;
+        let with = service_ips::companions(resource, Some(&current.object), Some(&new));
+        let replaced = self.replace(current, value.clone(), with, charge).await?;
         Ok(replaced.map(|revision| encode::with_revision(&value, revision)))
     }
 }

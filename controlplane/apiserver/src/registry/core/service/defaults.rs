@@ -57,7 +57,8 @@ pub(super) fn is_externally_accessible(spec: &Value) -> bool {
     }
 }
 
-/// Every Service with addresses says of which family they are. The cluster has IPv4.
+/// Every Service with addresses says of which family they are. The cluster has IPv4; an address of the other family is
+/// left for validation to refuse.
 fn families(spec: &mut Value) {
     if spec["type"] == "ExternalName" {
         return;
@@ -71,9 +72,9 @@ fn families(spec: &mut Value) {
         }
     }
     fill::value(spec, "ipFamilyPolicy", "SingleStack");
-    let family = if string(&spec["clusterIP"]).contains(':') { "IPv6" } else { "IPv4" };
-    if items(&spec["ipFamilies"]).is_empty() {
-        spec["ipFamilies"] = json!([family]);
+    let is_foreign = items(&spec["clusterIPs"]).iter().any(|ip| string(ip).contains(':'));
+    if items(&spec["ipFamilies"]).is_empty() && !is_foreign {
+        spec["ipFamilies"] = json!(["IPv4"]);
     }
 }
 

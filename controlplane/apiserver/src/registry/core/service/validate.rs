@@ -159,6 +159,40 @@ fn cluster_ips(errors: &mut FieldErrors, spec: &Value) {
     }
 }
 
+/// What a cluster of one family, IPv4, cannot give.
+///
+/// Source: `initIPFamilyFields` in `pkg/registry/core/service/storage/alloc.go` at v1.37.
+pub(super) fn configured_families(errors: &mut FieldErrors, spec: &Value) {
+    if spec["type"] == "ExternalName" {
+        return;
+    }
+    let (policy, ips, families) = (&spec["ipFamilyPolicy"], items(&spec["clusterIPs"]), items(&spec["ipFamilies"]));
+    if policy == "SingleStack" {
+        for (what, count) in [("cluster IPs", ips.len()), ("IP families", families.len())] {
+            if count == 2 {
+                let message =
+                    format!("must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified");
+                errors.invalid("spec.ipFamilyPolicy", policy, message);
+            }
+        }
+    }
+    for (index, _) in ips.iter().enumerate().skip(families.len()).filter(|(_, ip)| string(ip).contains(':')) {
+        let path = format!("spec.clusterIPs[{index}]");
+        errors.invalid(path, &spec["clusterIPs"], "IPv6 is not configured on this cluster");
+    }
+    let is_headless = spec["clusterIP"] == "None" || is_headless(spec);
+    if is_headless && crate::registry::cells::len(&spec["selector"]) == 0 {
+        // Its addresses are its owner's.
+        return;
+    }
+    if policy == "RequireDualStack" {
+        errors.invalid("spec.ipFamilyPolicy", policy, "this cluster is not configured for dual-stack services");
+    }
+    for (index, family) in families.iter().enumerate().filter(|(_, family)| *family == "IPv6") {
+        errors.invalid(format!("spec.ipFamilies[{index}]"), family, "not configured on this cluster");
+    }
+}
+
 fn families_of_ips(errors: &mut FieldErrors, ips: &[Value], families: &[Value]) {
     for (index, (ip, family)) in ips.iter().zip(families).enumerate() {
         let actual = if string(ip).contains(':') { "IPv6" } else { "IPv4" };
