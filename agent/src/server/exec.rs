@@ -1,6 +1,5 @@
 //! `/exec` and `/attach` over the channels of WebSockets.
 
-use bytes::Bytes;
 use coracle_api::channel::{self, Frame};
 use futures::{
     SinkExt, StreamExt,
@@ -19,11 +18,19 @@ use super::{
     ServerContext,
     query::Query,
     reply::{Body, ReplyError},
-    websocket::{self, Stream, Upgrade},
+    websocket::{self, Encoding, Stream, Upgrade},
 };
 use crate::runtime::{RuntimeError, StreamSession, types::ExecRequest};
 
-const PROTOCOLS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
+/// The later ones first. Before v4 there was no Status at the end: nothing was said of success, and of a failure the text.
+const PROTOCOLS: [&str; 6] = [
+    "v5.channel.k8s.io",
+    "v4.channel.k8s.io",
+    "v4.base64.channel.k8s.io",
+    "channel.k8s.io",
+    "base64.channel.k8s.io",
+    "",
+];
 const PIECE: usize = 32 * 1024;
 /// Messages on the way out: 8 of 32 KiB.
 const OUTGOING: usize = 8;
@@ -37,6 +44,28 @@ pub(super) enum Verb {
     Attach,
 }
 
+/// What the subprotocol says of messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Speech {
+    encoding: Encoding,
+    has_status: bool,
+}
+
+impl Speech {
+    fn of(protocol: &str) -> Self {
+        Self { encoding: Encoding::of(protocol), has_status: protocol.starts_with('v') }
+    }
+
+    /// How the command ended, if there is something to say.
+    fn last(self, status: &Value) -> Option<Message> {
+        if self.has_status {
+            return Some(self.encoding.message(channel::STATUS, status.to_string().as_bytes()));
+        }
+        let text = status["message"].as_str().filter(|_| status["status"] != "Success")?;
+        Some(self.encoding.message(channel::STATUS, text.as_bytes()))
+    }
+}
+
 pub(super) async fn serve(
     server: &ServerContext,
     mut request: Request<Incoming>,
@@ -48,6 +77,7 @@ pub(super) async fn serve(
     let wanted = parse(&Query::parse(request.uri().query()), verb)?;
     let status = server.find_running(namespace, pod, container).await?;
     let upgrade = Upgrade::accept(&mut request, &PROTOCOLS)?;
+    let speech = Speech::of(upgrade.protocol);
     let runtime = server.ctx.runtime.clone();
     let (response, socket) = upgrade.finish()?;
     // Ends with the command or with the connection.
@@ -57,7 +87,7 @@ pub(super) async fn serve(
             Verb::Exec => runtime.exec(&status.id, &wanted).await,
             Verb::Attach => runtime.attach(&status.id, &wanted).await,
         };
-        bridge(socket, session, verb).await;
+        bridge(socket, session, verb, speech).await;
     }));
     Ok(response)
 }
@@ -81,17 +111,22 @@ fn parse(query: &Query, verb: Verb) -> Result<ExecRequest, ReplyError> {
 }
 
 /// Joins both until the command has ended and the peer has got all of it, or the peer has gone.
-async fn bridge<S: Stream>(socket: WebSocketStream<S>, session: Result<StreamSession, RuntimeError>, verb: Verb) {
+async fn bridge<S: Stream>(
+    socket: WebSocketStream<S>,
+    session: Result<StreamSession, RuntimeError>,
+    verb: Verb,
+    speech: Speech,
+) {
     let (sink, mut incoming) = socket.split();
     let (outgoing, messages) = mpsc::channel(OUTGOING);
     let writer = write(sink, messages);
     let talk = async {
         let status = match session {
-            Ok(session) => talk(session, &mut incoming, &outgoing, verb).await,
+            Ok(session) => talk(session, (&mut incoming, &outgoing), verb, speech.encoding).await,
             Err(error) => Some(failure(&error.to_string())),
         };
-        if let Some(status) = status {
-            let _ = outgoing.send(message(channel::STATUS, status.to_string().as_bytes())).await;
+        if let Some(last) = status.and_then(|status| speech.last(&status)) {
+            let _ = outgoing.send(last).await;
         }
         drop(outgoing);
     };
@@ -113,13 +148,16 @@ async fn write<S: Stream>(mut sink: Sink<S>, mut messages: mpsc::Receiver<Messag
 /// Moves bytes until the command ends; `None` when the peer goes first.
 async fn talk<S: Stream>(
     session: StreamSession,
-    incoming: &mut SplitStream<WebSocketStream<S>>,
-    outgoing: &mpsc::Sender<Message>,
+    (incoming, outgoing): (&mut SplitStream<WebSocketStream<S>>, &mpsc::Sender<Message>),
     verb: Verb,
+    encoding: Encoding,
 ) -> Option<Value> {
     let StreamSession { stdin, stdout, stderr, resize, exit } = session;
     let outputs = async {
-        tokio::join!(pump(stdout, channel::STDOUT, outgoing), pump(stderr, channel::STDERR, outgoing));
+        tokio::join!(
+            pump(stdout, channel::STDOUT, outgoing, encoding),
+            pump(stderr, channel::STDERR, outgoing, encoding)
+        );
     };
     let finished = async {
         let ((), exit) = tokio::join!(outputs, exit);
@@ -130,19 +168,24 @@ async fn talk<S: Stream>(
             Ok(code) => status_of(code, verb),
             Err(error) => failure(&error.to_string()),
         }),
-        () = receive(incoming, stdin, resize) => None,
+        () = receive(incoming, stdin, resize, encoding) => None,
         () = outgoing.closed() => None,
     }
 }
 
-async fn pump(stream: Option<Box<dyn AsyncRead + Send + Unpin>>, channel: u8, outgoing: &mpsc::Sender<Message>) {
+async fn pump(
+    stream: Option<Box<dyn AsyncRead + Send + Unpin>>,
+    channel: u8,
+    outgoing: &mpsc::Sender<Message>,
+    encoding: Encoding,
+) {
     let Some(mut stream) = stream else { return };
     let mut buffer = vec![0; PIECE];
     loop {
         match stream.read(&mut buffer).await {
             Ok(0) | Err(_) => return,
             Ok(read) => {
-                if outgoing.send(message(channel, &buffer[..read])).await.is_err() {
+                if outgoing.send(encoding.message(channel, &buffer[..read])).await.is_err() {
                     return;
                 }
             }
@@ -155,14 +198,13 @@ async fn receive<S: Stream>(
     incoming: &mut SplitStream<WebSocketStream<S>>,
     mut stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
     resize: mpsc::Sender<(u16, u16)>,
+    encoding: Encoding,
 ) {
     while let Some(Ok(message)) = incoming.next().await {
-        let data = match message {
-            Message::Binary(data) => data,
-            Message::Text(text) => Bytes::from(text),
-            Message::Close(_) => return,
-            _ => continue,
-        };
+        if message.is_close() {
+            return;
+        }
+        let Some(data) = encoding.read(message) else { continue };
         match Frame::read(&data) {
             Some(Frame::Data(channel::STDIN, bytes)) => {
                 let failed = match &mut stdin {
@@ -186,10 +228,6 @@ async fn receive<S: Stream>(
             _ => {}
         }
     }
-}
-
-fn message(channel: u8, data: &[u8]) -> Message {
-    Message::Binary(Bytes::from(Frame::Data(channel, data).write()))
 }
 
 fn status_of(code: i32, verb: Verb) -> Value {

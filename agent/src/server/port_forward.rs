@@ -7,7 +7,6 @@
 //! A bare TCP tunnel, as the API server has it: `?port=80` with `Upgrade: tcp`, answered once the connection stands;
 //! `address=pod` goes to the pod's own address instead of its loopback. kubectl's SPDY ends at the API server (ADR 2).
 
-use bytes::Bytes;
 use futures::{SinkExt, StreamExt, stream::SplitStream};
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -23,18 +22,20 @@ use super::{
     query::Query,
     reply::{Body, ReplyError},
     tunnel,
-    websocket::{self, Socket, Upgrade},
+    websocket::{self, Encoding, Socket, Upgrade},
 };
 use crate::runtime::types::{SandboxId, SandboxState};
 
 const V5: &str = "v5.channel.k8s.io";
 /// Client libraries offer v5 for every stream and mean v4 here: ends of channels only for those that say nothing else.
-const PROTOCOLS: [&str; 3] = ["v4.channel.k8s.io", V5, "portforward.k8s.io"];
+const PROTOCOLS: [&str; 5] = ["v4.channel.k8s.io", V5, "portforward.k8s.io", "v4.base64.channel.k8s.io", ""];
 const CLOSE: u8 = 255;
 const PIECE: usize = 32 * 1024;
 const OUTGOING: usize = 8;
 /// Channels are one byte.
 const MAX_PORTS: usize = 127;
+/// There they are a letter, from `0` on.
+const MAX_PORTS_AS_TEXT: usize = 39;
 
 pub(super) async fn serve(
     server: &ServerContext,
@@ -65,19 +66,31 @@ pub(super) async fn serve(
         return tunnel::serve(&mut request, connection?);
     }
     let upgrade = Upgrade::accept(&mut request, &PROTOCOLS)?;
-    let can_close = upgrade.protocol == V5;
+    let speech = Speech { encoding: Encoding::of(upgrade.protocol), can_close: upgrade.protocol == V5 };
+    if speech.encoding == Encoding::Base64 && ports.len() > MAX_PORTS_AS_TEXT {
+        return Err(ReplyError::bad_request(format!("at most {MAX_PORTS_AS_TEXT} ports in base64")));
+    }
     let (response, socket) = upgrade.finish()?;
     let server = server.clone();
     // Ends with the connection.
     drop(tokio::spawn(async move {
         if let Some(socket) = socket.await {
-            forward(&server, &sandbox.id, &ports, socket, can_close).await;
+            forward(&server, &sandbox.id, &ports, socket, speech).await;
         }
     }));
     Ok(response)
 }
 
-async fn forward(server: &ServerContext, sandbox: &SandboxId, ports: &[u16], socket: Socket, can_close: bool) {
+/// What the subprotocol says of messages.
+#[derive(Debug, Clone, Copy)]
+struct Speech {
+    encoding: Encoding,
+    /// Whether there is a message for the end of a channel.
+    can_close: bool,
+}
+
+async fn forward(server: &ServerContext, sandbox: &SandboxId, ports: &[u16], socket: Socket, speech: Speech) {
+    let encoding = speech.encoding;
     let (mut sink, mut incoming) = socket.split();
     let (outgoing, mut messages) = mpsc::channel::<Message>(OUTGOING);
     let write = async move {
@@ -96,24 +109,24 @@ async fn forward(server: &ServerContext, sandbox: &SandboxId, ports: &[u16], soc
         for (index, &port) in ports.iter().enumerate() {
             let channel = u8::try_from(index * 2).unwrap_or(u8::MAX);
             for channel in [channel, channel + 1] {
-                let _ = outgoing.send(message(channel, &port.to_le_bytes())).await;
+                let _ = outgoing.send(encoding.message(channel, &port.to_le_bytes())).await;
             }
             match server.ctx.runtime.port_forward(sandbox, port).await {
                 Ok(stream) => {
                     let (reader, writer) = stream.into_split();
                     writers.push(Some(writer));
-                    readers.push(read(reader, channel, &outgoing, can_close));
+                    readers.push(read(reader, channel, &outgoing, speech));
                 }
                 Err(error) => {
                     let text = tunnel::reason(port, &error);
-                    let _ = outgoing.send(message(channel + 1, text.as_bytes())).await;
+                    let _ = outgoing.send(encoding.message(channel + 1, text.as_bytes())).await;
                     writers.push(None);
                 }
             }
         }
         let read_all = futures::future::join_all(readers);
         tokio::select! {
-            () = receive(heard, &mut writers) => {}
+            () = receive(heard, &mut writers, encoding) => {}
             _ = read_all => {}
         }
     };
@@ -121,27 +134,25 @@ async fn forward(server: &ServerContext, sandbox: &SandboxId, ports: &[u16], soc
     websocket::hang_up(sink, incoming).await;
 }
 
-async fn read(mut reader: OwnedReadHalf, channel: u8, outgoing: &mpsc::Sender<Message>, can_close: bool) {
+async fn read(mut reader: OwnedReadHalf, channel: u8, outgoing: &mpsc::Sender<Message>, speech: Speech) {
     let mut buffer = vec![0; PIECE];
     while let Ok(read @ 1..) = reader.read(&mut buffer).await {
-        if outgoing.send(message(channel, &buffer[..read])).await.is_err() {
+        if outgoing.send(speech.encoding.message(channel, &buffer[..read])).await.is_err() {
             return;
         }
     }
-    if can_close {
-        let _ = outgoing.send(message(CLOSE, &[channel])).await;
+    if speech.can_close {
+        let _ = outgoing.send(speech.encoding.message(CLOSE, &[channel])).await;
     }
 }
 
 /// Hands on what the peer sends, until it hangs up.
-async fn receive(incoming: &mut SplitStream<Socket>, writers: &mut [Option<OwnedWriteHalf>]) {
+async fn receive(incoming: &mut SplitStream<Socket>, writers: &mut [Option<OwnedWriteHalf>], encoding: Encoding) {
     while let Some(Ok(message)) = incoming.next().await {
-        let Message::Binary(data) = message else {
-            if matches!(message, Message::Close(_)) {
-                return;
-            }
-            continue;
-        };
+        if message.is_close() {
+            return;
+        }
+        let Some(data) = encoding.read(message) else { continue };
         match data.split_first() {
             Some((&CLOSE, [channel, ..])) => {
                 // Dropping it ends the connection's one half.
@@ -157,11 +168,4 @@ async fn receive(incoming: &mut SplitStream<Socket>, writers: &mut [Option<Owned
             _ => {}
         }
     }
-}
-
-fn message(channel: u8, data: &[u8]) -> Message {
-    let mut bytes = Vec::with_capacity(data.len() + 1);
-    bytes.push(channel);
-    bytes.extend_from_slice(data);
-    Message::Binary(Bytes::from(bytes))
 }

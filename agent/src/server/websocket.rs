@@ -22,6 +22,9 @@ use tokio_tungstenite::{
     },
 };
 
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use bytes::Bytes;
+
 use super::reply::{self, Body, ReplyError};
 
 /// A message of the peer may be this long, as upstream's `websocket.DefaultMaxPayloadBytes`: kubectl sends 32 KiB at a
@@ -30,6 +33,54 @@ const MAX_MESSAGE: usize = 32 << 20;
 
 /// For the peer to take all that was sent: somebody may read it page by page.
 const LINGER: Duration = Duration::from_secs(600);
+
+/// How a channel and its bytes stand in a message. All subprotocols with `base64.` in their names have texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Encoding {
+    /// A byte for the channel, and the bytes.
+    Binary,
+    /// A digit for the channel, and the bytes in base64.
+    Base64,
+}
+
+impl Encoding {
+    /// That of a subprotocol.
+    pub(super) fn of(protocol: &str) -> Self {
+        if protocol.contains("base64.") { Self::Base64 } else { Self::Binary }
+    }
+
+    /// Bytes of a channel.
+    pub(super) fn message(self, channel: u8, data: &[u8]) -> Message {
+        match self {
+            Self::Binary => {
+                let mut bytes = Vec::with_capacity(data.len() + 1);
+                bytes.push(channel);
+                bytes.extend_from_slice(data);
+                Message::Binary(Bytes::from(bytes))
+            }
+            Self::Base64 => {
+                let digit = char::from(b'0'.saturating_add(channel));
+                Message::text(format!("{digit}{}", BASE64_STANDARD.encode(data)))
+            }
+        }
+    }
+
+    /// The channel's byte and the bytes after it; `None` for what is neither data nor in this form.
+    pub(super) fn read(self, message: Message) -> Option<Bytes> {
+        let data = match message {
+            Message::Binary(data) => data,
+            Message::Text(text) => Bytes::from(text),
+            _ => return None,
+        };
+        if self == Self::Binary {
+            return Some(data);
+        }
+        let (digit, text) = data.split_first()?;
+        let mut bytes = vec![digit.checked_sub(b'0')?];
+        BASE64_STANDARD.decode_vec(text, &mut bytes).ok()?;
+        Some(bytes.into())
+    }
+}
 
 /// What a WebSocket is spoken on.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -43,7 +94,7 @@ pub(super) type Socket = WebSocketStream<TokioIo<Upgraded>>;
 pub(super) struct Upgrade {
     upgrade: OnUpgrade,
     accept: String,
-    /// The subprotocol both sides know.
+    /// The subprotocol both sides know; empty if the client named none.
     pub(super) protocol: &'static str,
 }
 
@@ -70,8 +121,11 @@ impl Upgrade {
             .filter_map(|value| value.to_str().ok())
             .flat_map(|value| value.split(','))
             .map(str::trim)
+            .filter(|name| !name.is_empty())
             .collect();
-        let protocol = known.iter().find(|known| offered.contains(known)).copied();
+        // An empty name is that of no subprotocol.
+        let is_agreed = |known: &&&str| offered.contains(*known) || (offered.is_empty() && known.is_empty());
+        let protocol = known.iter().find(is_agreed).copied();
         let protocol = protocol.ok_or_else(|| {
             ReplyError::bad_request(format!("no subprotocol in common: this node knows {}", known.join(", ")))
         })?;
@@ -87,7 +141,9 @@ impl Upgrade {
         headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         let accept = HeaderValue::from_str(&self.accept).map_err(|error| ReplyError::internal(&error))?;
         headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
-        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(self.protocol));
+        if !self.protocol.is_empty() {
+            headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(self.protocol));
+        }
         let upgrade = self.upgrade;
         let socket = async move {
             let upgraded = upgrade.await.ok()?;
@@ -119,4 +175,27 @@ pub(super) async fn hang_up<S: Stream>(
         let _ = socket.get_mut().shutdown().await;
     };
     let _ = tokio::time::timeout(LINGER, farewell).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channels_stand_in_bytes_or_in_digits() {
+        for (protocol, expect) in [
+            ("", Message::binary(b"\x01abc".as_slice())),
+            ("v4.channel.k8s.io", Message::binary(b"\x01abc".as_slice())),
+            ("base64.channel.k8s.io", Message::text("1YWJj")),
+            ("v4.base64.channel.k8s.io", Message::text("1YWJj")),
+        ] {
+            let encoding = Encoding::of(protocol);
+            let message = encoding.message(1, b"abc");
+            assert_eq!(message, expect, "{protocol}");
+            assert_eq!(encoding.read(message).as_deref(), Some(b"\x01abc".as_slice()), "{protocol}");
+        }
+        assert_eq!(Encoding::Base64.read(Message::text("1***")), None);
+        assert_eq!(Encoding::Base64.read(Message::text("")), None);
+        assert_eq!(Encoding::Binary.read(Message::Ping(Bytes::new())), None);
+    }
 }

@@ -4,7 +4,16 @@ use tokio::{
 };
 use tokio_tungstenite::tungstenite::protocol::Role;
 
+use bytes::Bytes;
+
 use super::*;
+
+/// The newest subprotocol.
+const SPEECH: Speech = Speech { encoding: Encoding::Binary, has_status: true };
+
+fn message(channel: u8, data: &[u8]) -> Message {
+    SPEECH.encoding.message(channel, data)
+}
 
 #[test]
 fn exit_codes_become_causes() {
@@ -24,6 +33,26 @@ fn requests_without_streams_or_command_are_refused() {
     assert!(parse("output=1", Verb::Attach).is_ok());
     let tty = parse("command=sh&input=1&output=1&error=1&tty=1", Verb::Exec).expect("valid");
     assert!(tty.tty && !tty.stderr);
+}
+
+#[test]
+fn older_subprotocols_end_without_a_status() {
+    let (fine, failed) = (status_of(0, Verb::Exec), status_of(3, Verb::Exec));
+    let text = |protocol: &str, status: &Value| {
+        let last = Speech::of(protocol).last(status)?;
+        let data = Encoding::of(protocol).read(last).expect("its own form");
+        assert_eq!(data[0], channel::STATUS);
+        Some(String::from_utf8(data[1..].to_vec()).expect("text"))
+    };
+    for protocol in ["v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io"] {
+        assert_eq!(text(protocol, &fine), Some(fine.to_string()), "{protocol}");
+        assert_eq!(text(protocol, &failed), Some(failed.to_string()), "{protocol}");
+    }
+    for protocol in ["", "channel.k8s.io", "base64.channel.k8s.io"] {
+        assert_eq!(text(protocol, &fine), None, "{protocol}");
+        let words = "command terminated with non-zero exit code: exit status 3";
+        assert_eq!(text(protocol, &failed).as_deref(), Some(words), "{protocol}");
+    }
 }
 
 /// A command that says what it hears, and then this.
@@ -66,7 +95,7 @@ async fn connection() -> (WebSocketStream<TcpStream>, WebSocketStream<TcpStream>
 async fn execute(input: usize, piece: usize, words: usize) -> (usize, Value) {
     let (socket, peer) = connection().await;
     let (session, mut ended) = cat(vec![1; words], 3);
-    let bridge = tokio::spawn(bridge(socket, Ok(session), Verb::Exec));
+    let bridge = tokio::spawn(bridge(socket, Ok(session), Verb::Exec, SPEECH));
     let (mut sink, mut stream) = peer.split();
     let sending = async {
         for piece in vec![7; input].chunks(piece) {
