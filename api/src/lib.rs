@@ -10,6 +10,7 @@
 //! | [`meta`] | accessors for the metadata of an object held as JSON |
 //! | [`schema`] | the table of the built-in types, derived at build time |
 //! | [`decode`] | JSON, YAML and protobuf bodies to JSON values, along the table |
+//! | [`encode`] | JSON to protobuf, along the table |
 //! | [`disruption`] | the condition of a PodDisruptionBudget |
 //! | [`channel`] | the channels of exec and attach in WebSockets |
 //! | [`exposition`] | figures in Prometheus' text form |
@@ -22,6 +23,7 @@
 pub mod channel;
 pub mod decode;
 pub mod disruption;
+pub mod encode;
 pub mod exposition;
 pub mod meta;
 pub mod name;

@@ -98,6 +98,13 @@ impl FieldErrors {
         self.push(FieldErrorKind::Invalid, path, Some(value), detail.as_ref());
     }
 
+    /// The same for a value that upstream prints otherwise than as JSON.
+    pub fn invalid_text(&mut self, path: impl Into<String>, value: &str, detail: impl AsRef<str>) {
+        let kind = FieldErrorKind::Invalid;
+        let body = format!("{}: {value}: {}", kind.title(), detail.as_ref());
+        self.0.push(FieldError { kind, path: path.into(), body });
+    }
+
     /// A value that must be unique is there twice.
     pub fn duplicate(&mut self, path: impl Into<String>, value: &Value) {
         self.push(FieldErrorKind::Duplicate, path, Some(value), "");

@@ -23,6 +23,7 @@ use coracle_api::{
 use http::{HeaderMap, StatusCode, header};
 
 use crate::{
+    encoding,
     query::Query,
     registry::{
         resource::Resource,
@@ -32,6 +33,7 @@ use crate::{
     reply::Reply,
     request_info::ResourceRequest,
     server::ApiServer,
+    stored,
     table::{
         self, IncludeObject, ListMeta, TableOptions,
         accept::{self, Form},
@@ -61,7 +63,7 @@ impl Call<'_> {
     /// What `Accept` asks for.
     pub(crate) fn shape(&self) -> Result<Shape, Status> {
         let accept = self.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let form = accept::negotiate(accept).ok_or_else(|| Status::not_acceptable(&["application/json"]))?;
+        let form = accept::negotiate(accept).ok_or_else(|| Status::not_acceptable(&encoding::MEDIA_TYPES))?;
         let include = self.query.get("includeObject").unwrap_or_default();
         let include = IncludeObject::parse(include)
             .ok_or_else(|| Status::bad_request(format!("unrecognized includeObject value: {include:?}")))?;
@@ -132,15 +134,15 @@ impl Call<'_> {
     /// One object of another kind, such as a subresource's, with the columns of `strategy`.
     pub(crate) fn shaped(strategy: &dyn Strategy, json: Bytes, shape: Shape) -> Reply {
         match shape.form {
-            Form::Object => Reply::json(json),
+            Form::Object => Reply::line(&json),
             Form::Table(version) => {
                 let options =
                     TableOptions { version, include: shape.include, with_columns: true, now_secs: now_secs() };
-                let revision = revision_text(&json);
+                let revision = stored::revision(&json);
                 let meta = ListMeta { resource_version: revision, ..ListMeta::default() };
-                Reply::json(table::render(strategy, [&json[..]], options, &meta))
+                Reply::line(&table::render(strategy, [&json[..]], options, &meta))
             }
-            Form::PartialObjectMetadata(version) => Reply::json(table::partial_metadata(&json, version)),
+            Form::PartialObjectMetadata(version) => Reply::line(&table::partial_metadata(&json, version)),
         }
     }
 }
@@ -163,11 +165,4 @@ pub(crate) fn content_type(headers: &HeaderMap) -> Result<ContentType, Status> {
 /// Unix time, for ages.
 pub(crate) fn now_secs() -> i64 {
     jiff::Timestamp::now().as_second()
-}
-
-/// The `resourceVersion` at the front of an encoded object.
-fn revision_text(json: &[u8]) -> &str {
-    let Some(rest) = json.strip_prefix(br#"{"metadata":{"resourceVersion":""#) else { return "" };
-    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    std::str::from_utf8(&rest[..digits]).unwrap_or_default()
 }

@@ -12,6 +12,7 @@ use crate::{
     authn::impersonation,
     authz::{Attributes, admission},
     body::Body,
+    encoding::Form,
     endpoints::{self, Call},
     gzip,
     metrics::Observation,
@@ -22,7 +23,8 @@ use crate::{
     request_info::{RequestInfo, ResourceRequest, Verb},
     review, route,
     server::ApiServer,
-    subresource, unstored,
+    subresource::{self, stream::messages},
+    unstored,
     user::UserInfo,
 };
 
@@ -44,13 +46,18 @@ where
     let mut seen = Observation::new(&server.metrics, &parts.method);
     let answer = AssertUnwindSafe(route(server, user, &parts, body, &mut seen)).catch_unwind().await;
     let response = match answer {
-        Ok(Ok(response)) => gzip::compressed(&parts.method, &parts.headers, response),
+        Ok(Ok(response)) => response,
         Ok(Err(status)) => reply::failure(&status),
         Err(_) => {
             tracing::error!(method = %parts.method, path = parts.uri.path(), "a request panicked");
             reply::failure(&Status::internal("the request panicked; the server's log has more"))
         }
     };
+    let response = match Form::of(&parts) {
+        Some(form) => Box::pin(form.applied(response)).await,
+        None => response,
+    };
+    let response = gzip::compressed(&parts.method, &parts.headers, response);
     let response = if parts.method == Method::HEAD { reply::without_body(response) } else { response };
     seen.finish(response)
 }
@@ -75,6 +82,8 @@ where
         seen.is_in_flight(parts.method.is_safe());
         Some(permit.map_err(|_| Status::too_many_requests(RETRY_SECS))?)
     };
+    // What may last has no deadline.
+    let timeout = permit.is_some().then(|| query.timeout(REQUEST_TIMEOUT)).transpose()?;
     let user = impersonation::effective(server, user, &parts.headers)?;
     let attributes = Attributes::of_request(&user, &parts.method, &request, &query);
     if !server.authorizer.allows(&attributes) {
@@ -105,10 +114,8 @@ where
     seen.is_about(info, resource.info);
     let body = if info.verb.is_read() { Bytes::new() } else { read_body(parts, body).await? };
     let call = Call { server, user: &user, resource, info, query: &query, headers: &parts.headers, body };
-    if permit.is_none() {
-        return dispatch(&call, parts).await;
-    }
-    match tokio::time::timeout(REQUEST_TIMEOUT, dispatch(&call, parts)).await {
+    let Some(timeout) = timeout else { return dispatch(&call, parts).await };
+    match tokio::time::timeout(timeout, dispatch(&call, parts)).await {
         Ok(answer) => answer,
         Err(_) => Err(Status::timeout("request did not complete within the allotted timeout", RETRY_SECS)),
     }
@@ -119,7 +126,11 @@ async fn dispatch(call: &Call<'_>, parts: &Parts) -> Result<Response<Body>, Stat
         Box::pin(admission::check_request(call)).await?;
     }
     if call.info.subresource.is_empty() {
-        return main_resource(call).await.map(|reply| reply.deprecating(call.resource.info.deprecated).into_response());
+        let reply = main_resource(call).await?;
+        if call.info.verb == Verb::Watch && messages::is_asked(&parts.headers) {
+            return messages::watch(call.server, parts, reply.body);
+        }
+        return Ok(reply.deprecating(call.resource.info.deprecated).into_response());
     }
     subresource::serve(call, parts).await
 }

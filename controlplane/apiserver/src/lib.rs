@@ -25,6 +25,8 @@
 //! | `bootstrap` | the objects every cluster starts with |
 //! | `event_expiry` | forgets old Events |
 //! | `fuzzing` | entries for the fuzz targets (feature `fuzzing`) |
+//! | `encoding` | answers in protobuf, YAML and indented JSON |
+//! | `stored` | how an object's text is laid out |
 //! | `gzip` | compresses large answers |
 //! | `metrics` | what `/metrics` tells of this server |
 //! | `metrics_api` | `metrics.k8s.io`: what nodes and pods use |
@@ -42,6 +44,7 @@ mod authz;
 pub mod body;
 mod bootstrap;
 mod client;
+mod encoding;
 mod endpoints;
 mod event_expiry;
 #[cfg(feature = "fuzzing")]
@@ -60,6 +63,7 @@ mod review;
 mod route;
 mod serve;
 pub mod server;
+mod stored;
 mod subresource;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -1,6 +1,6 @@
 //! Query strings: percent-decoding and typed access, strict where upstream is strict.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
 use coracle_api::status::Status;
 
@@ -41,6 +41,20 @@ impl<'a> Query<'a> {
         self.get(name).map(|value| !matches!(value, "0" | "false" | "False" | "FALSE" | "f" | "F"))
     }
 
+    /// How long the client wants to wait; `most` if it does not say, or longer.
+    ///
+    /// # Errors
+    /// 400 for what is no duration of Go.
+    ///
+    /// Source: `k8s.io/apiserver/pkg/endpoints/filters/request_deadline.go` at v1.37.
+    pub fn timeout(&self, most: Duration) -> Result<Duration, Status> {
+        let Some(text) = self.text("timeout") else { return Ok(most) };
+        let asked = duration(text).map_err(|why| {
+            Status::bad_request(format!("invalid timeout specified in the request URL - time: {why}"))
+        })?;
+        Ok(asked.filter(|asked| !asked.is_zero() && *asked < most).unwrap_or(most))
+    }
+
     /// An integer.
     ///
     /// # Errors
@@ -51,6 +65,36 @@ impl<'a> Query<'a> {
             .map(Some)
             .map_err(|_| Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))
     }
+}
+
+/// A duration such as `1m30s`, as Go's `time.ParseDuration` reads it; `None` for a negative one.
+fn duration(text: &str) -> Result<Option<Duration>, String> {
+    let invalid = || format!("invalid duration {text:?}");
+    let unsigned = text.trim_start_matches(['-', '+']);
+    if text.len() - unsigned.len() > 1 || unsigned.is_empty() {
+        return Err(invalid());
+    }
+    let (mut rest, mut seconds) = (unsigned, 0.0);
+    while !rest.is_empty() && unsigned != "0" {
+        let digits = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(rest.len());
+        let number: f64 = rest[..digits].parse().map_err(|_| invalid())?;
+        rest = &rest[digits..];
+        let unit = &rest[..rest.find(|letter: char| letter.is_ascii_digit() || letter == '.').unwrap_or(rest.len())];
+        seconds += number
+            * match unit {
+                "ns" => 1e-9,
+                "us" | "µs" | "μs" => 1e-6,
+                "ms" => 1e-3,
+                "s" => 1.0,
+                "m" => 60.0,
+                "h" => 3600.0,
+                "" => return Err(format!("missing unit in duration {text:?}")),
+                unit => return Err(format!("unknown unit {unit:?} in duration {text:?}")),
+            };
+        rest = &rest[unit.len()..];
+    }
+    let duration = Duration::try_from_secs_f64(seconds).map_err(|_| invalid())?;
+    Ok((!text.starts_with('-')).then_some(duration))
 }
 
 /// Decodes percent escapes, and `+` as a space where `plus` says so.
@@ -89,6 +133,30 @@ mod tests {
         assert_eq!(query.all("command").collect::<Vec<_>>(), ["ls", "-l"]);
         assert_eq!(query.flag("flag"), Some(true));
         assert_eq!(query.get("absent"), None);
+    }
+
+    #[test]
+    fn timeouts_are_gos_durations() {
+        let most = Duration::from_secs(60);
+        let check = |text: &str, expect: Result<u64, &str>| {
+            let query = format!("timeout={text}");
+            let found = Query::parse(&query).timeout(most).map(|found| found.as_millis());
+            let found = found.map_err(|status| (status.code, status.message));
+            let prefix = "invalid timeout specified in the request URL - time: ";
+            assert_eq!(found, expect.map(u128::from).map_err(|why| (400, format!("{prefix}{why}"))), "{text}");
+        };
+        check("10s", Ok(10_000));
+        check("1.5s", Ok(1_500));
+        check("0m2s3ms", Ok(2_003));
+        check("0", Ok(60_000));
+        check("0s", Ok(60_000));
+        check("-3s", Ok(60_000));
+        check("34h", Ok(60_000));
+        check("", Ok(60_000));
+        check("5", Err("missing unit in duration \"5\""));
+        check("5x", Err("unknown unit \"x\" in duration \"5x\""));
+        check("soon", Err("invalid duration \"soon\""));
+        check("--3s", Err("invalid duration \"--3s\""));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use coracle_api::status::Status;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body::Body as _;
 
-use crate::body::Body;
+use crate::{body::Body, stored};
 
 /// A successful answer.
 #[derive(Debug)]
@@ -30,9 +30,17 @@ impl Reply {
         Self::new(StatusCode::OK, JSON, body)
     }
 
-    /// 200 with a value as JSON.
+    /// 200 with JSON that is one line: Go's encoder ends each with a line feed.
+    pub(crate) fn line(json: &[u8]) -> Self {
+        let mut line = Vec::with_capacity(json.len() + 1);
+        line.extend_from_slice(json);
+        line.push(b'\n');
+        Self::json(line)
+    }
+
+    /// 200 with a value as JSON, laid out as objects are.
     pub(crate) fn value(value: &serde_json::Value) -> Self {
-        Self::json(Bytes::from(value.to_string()))
+        Self::line(&stored::text(value))
     }
 
     pub(crate) fn with_warnings(mut self, warnings: Vec<String>) -> Self {

@@ -50,7 +50,7 @@ pub(crate) async fn serve(call: &Call<'_>, parts: &Parts) -> Result<Response<Bod
         (Subresource::Eviction, Verb::Create) => Box::pin(eviction::create(call)).await,
         (Subresource::Token, Verb::Create) => Box::pin(token::create(call)).await,
         (Subresource::Finalize, Verb::Update) => Box::pin(finalize::update(call)).await,
-        (Subresource::Log, Verb::Get) => return Box::pin(stream::log(call)).await,
+        (Subresource::Log, Verb::Get) => return Box::pin(stream::log(call, parts)).await,
         (Subresource::Exec | Subresource::Attach | Subresource::Portforward, Verb::Get | Verb::Create) => {
             return Box::pin(stream::upgrade(call, parts, *subresource)).await;
         }

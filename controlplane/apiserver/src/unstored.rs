@@ -105,7 +105,7 @@ fn status(request: &Request<'_>) -> Result<Reply, Status> {
         return Err(Status::not_found(&about, name));
     }
     let accept = request.headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let form = accept::negotiate(accept).ok_or_else(|| Status::not_acceptable(&["application/json"]))?;
+    let form = accept::negotiate(accept).ok_or_else(|| Status::not_acceptable(&crate::encoding::MEDIA_TYPES))?;
     let reply = match (form, is_list) {
         (Form::Table(version), _) => {
             let include = table::IncludeObject::parse(request.query.get("includeObject").unwrap_or_default());

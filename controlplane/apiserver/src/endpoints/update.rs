@@ -1,15 +1,26 @@
 //! PUT of an object or of its status.
 
-use coracle_api::{meta, status::Status};
+use coracle_api::{
+    meta,
+    resource::Gvk,
+    status::{FieldErrors, Reason, Status},
+};
 
 use serde_json::Value;
 
-use super::Call;
+use super::{Call, create};
 use crate::{
     admission,
-    registry::{owners::Owners, store::update::Part},
+    authz::{self, Attributes, ResourceTarget, Target},
+    registry::{
+        owners::Owners,
+        store::{WriteOptions, Written, update::Part},
+    },
     reply::Reply,
 };
+
+/// An object that comes and goes between looking for it and making it.
+const TRIES: usize = 5;
 
 /// Replaces the part of the object that the path names.
 pub(crate) async fn update(call: &Call<'_>, part: Part) -> Result<Reply, Status> {
@@ -21,12 +32,59 @@ pub(crate) async fn update(call: &Call<'_>, part: Part) -> Result<Reply, Status>
     let target = admission::change(call, part, options, &admit, &owners);
     // Few races are lost: what was sent is read again after one, not copied for every request.
     let mut sent = Some(decoded.object);
-    let replace = |_: &Value| match sent.take() {
+    let mut again = || match sent.take() {
         Some(object) => Ok(object),
         None => call.decode(&call.resource.gvk).map(|decoded| decoded.object),
     };
-    let written = call.server.update(call.resource, &target, replace).await?;
-    call.written(written, decoded.warnings)
+    for _ in 0..TRIES {
+        let replace = |_: &Value| again().and_then(|object| versioned(call, object));
+        match call.server.update(call.resource, &target, replace).await {
+            Err(status) if status.code == 404 && part == Part::Main && call.resource.info.create_on_update => {}
+            other => return call.written(other?, decoded.warnings),
+        }
+        match make(call, again()?, options, &owners).await {
+            Err(status) if status.reason == Reason::AlreadyExists => {}
+            other => return call.written(other?, decoded.warnings),
+        }
+    }
+    Err(Status::modified(&call.resource.group_resource, &call.info.name))
+}
+
+/// An object for an update; those of some kinds have to say which version they replace.
+fn versioned(call: &Call<'_>, object: Value) -> Result<Value, Status> {
+    if call.resource.info.unconditional_update || !matches!(meta::resource_version(&object), "" | "0") {
+        return Ok(object);
+    }
+    let mut errors = FieldErrors::default();
+    errors.invalid_text("metadata.resourceVersion", "0x0", "must be specified for an update");
+    // Upstream names the resource here, not the kind.
+    let info = call.resource.info;
+    Err(Status::invalid(&Gvk::new(info.group, info.version, info.plural), &call.info.name, errors))
+}
+
+/// Makes what is not there, if the user may make it. What names a version or an identity was there once.
+async fn make(call: &Call<'_>, object: Value, options: WriteOptions, owners: &Owners) -> Result<Written, Status> {
+    let resource = &call.resource.group_resource;
+    if !matches!(meta::resource_version(&object), "" | "0") {
+        return Err(Status::modified(resource, &call.info.name));
+    }
+    let uid = meta::uid(&object);
+    if !uid.is_empty() {
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: ");
+        return Err(Status::conflict(resource, &call.info.name, why));
+    }
+    let target = ResourceTarget {
+        group: call.info.group,
+        resource: call.info.resource,
+        namespace: &call.info.namespace,
+        name: &call.info.name,
+        ..ResourceTarget::default()
+    };
+    let attributes = Attributes { user: call.user, verb: "create", target: Target::Resource(target) };
+    if !call.server.authorizer.allows(&attributes) {
+        return Err(authz::denied(&attributes, ""));
+    }
+    create::make(call, object, options, owners).await
 }
 
 /// The object must be the one that the URL names.

@@ -17,6 +17,7 @@ use crate::{
     list_options::{self, ListOptions, Version},
     registry::{resource::Resource, store::cache_status},
     reply::Reply,
+    stored,
     table::{self, ListMeta, TableOptions, accept::Form},
     watch_cache::{Delivery, Entry, EventKind, WatchCacheError, Watcher},
 };
@@ -87,8 +88,7 @@ pub(crate) async fn watch(call: &Call<'_>) -> Result<Reply, Status> {
 
 /// The client learns it inside the stream, as from upstream's cache.
 fn too_old() -> Reply {
-    let event = json!({"type": "ERROR", "object": Status::expired(TOO_OLD).to_json()});
-    Reply::json(format!("{event}\n"))
+    Reply::json(line("ERROR", &stored::text(&Status::expired(TOO_OLD).to_json())))
 }
 
 struct WatchStream {
@@ -223,7 +223,7 @@ impl Encoder {
 }
 
 fn bookmark_object(api_version: &str, kind: &str, metadata: &serde_json::Value) -> Vec<u8> {
-    json!({"apiVersion": api_version, "kind": kind, "metadata": metadata}).to_string().into_bytes()
+    stored::text(&json!({"apiVersion": api_version, "kind": kind, "metadata": metadata}))
 }
 
 fn line(kind: &str, object: &[u8]) -> Bytes {

@@ -22,14 +22,8 @@ const FIELD: &str = "managedFields";
 const BEFORE: &str = "before-first-apply";
 const MANAGER_CHARS: usize = 128;
 /// Groups and kinds that components write all the time.
-const HOT: &[(&str, &str)] = &[
-    ("", "pods"),
-    ("", "nodes"),
-    LEASES,
-    EVENTS,
-    ("", "endpoints"),
-    ("discovery.k8s.io", "endpointslices"),
-];
+const HOT: &[(&str, &str)] =
+    &[("", "pods"), ("", "nodes"), LEASES, EVENTS, ("", "endpoints"), ("discovery.k8s.io", "endpointslices")];
 const LEASES: (&str, &str) = ("coordination.k8s.io", "leases");
 /// As they are stored.
 const EVENTS: (&str, &str) = ("", "events");

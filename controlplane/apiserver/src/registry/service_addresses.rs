@@ -12,8 +12,10 @@
 //!
 //! Source: `pkg/registry/core/service/{ipallocator,portallocator}`, `storage/alloc.go` at v1.37.
 
+mod taken;
+
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     net::{IpAddr, Ipv4Addr},
     ops::RangeInclusive,
     sync::Arc,
@@ -33,6 +35,7 @@ use super::{
     service_ips,
 };
 use crate::watch_cache::{EventKind, Scope, Selection, WatchCache, Watcher};
+use taken::{Holder, Taken, Uses, parse};
 
 /// Random draws before the range is searched in order.
 const DRAWS: usize = 32;
@@ -58,22 +61,6 @@ struct State {
     reservations: u64,
 }
 
-/// Who has what.
-#[derive(Default)]
-struct Taken {
-    addresses: HashMap<Ipv4Addr, Holder>,
-    ports: HashMap<u16, Holder>,
-}
-
-/// Who has an address or a port.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Holder {
-    /// The Service of this key, as the cache shows it.
-    Stored(String),
-    /// A write under way.
-    Reserved(u64),
-}
-
 /// Who asks: the stored Service that is changed, if it is none that is made, and the write.
 #[derive(Debug, Clone, Copy)]
 struct Asker<'a> {
@@ -88,13 +75,6 @@ impl Asker<'_> {
             Holder::Reserved(reservation) => self.reservation == *reservation,
         }
     }
-}
-
-/// What one Service uses.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Uses {
-    addresses: Vec<Ipv4Addr>,
-    ports: Vec<u16>,
 }
 
 /// What a write has taken. Dropped, it stays taken until the Service shows in the cache: the write may be through
@@ -363,46 +343,6 @@ impl State {
             self.unsettled.pop_front();
         }
     }
-}
-
-impl Taken {
-    fn take(&mut self, holder: &Holder, uses: &Uses) {
-        for address in &uses.addresses {
-            self.addresses.insert(*address, holder.clone());
-        }
-        for port in &uses.ports {
-            self.ports.insert(*port, holder.clone());
-        }
-    }
-
-    /// Frees what of `uses` is still the holder's.
-    fn release(&mut self, holder: &Holder, uses: &Uses) {
-        for address in &uses.addresses {
-            if self.addresses.get(address) == Some(holder) {
-                self.addresses.remove(address);
-            }
-        }
-        for port in &uses.ports {
-            if self.ports.get(port) == Some(holder) {
-                self.ports.remove(port);
-            }
-        }
-    }
-
-    fn has_any(&self, holder: &Holder, uses: &Uses) -> bool {
-        uses.addresses.iter().any(|address| self.addresses.get(address) == Some(holder))
-            || uses.ports.iter().any(|port| self.ports.get(port) == Some(holder))
-    }
-}
-
-fn parse(json: &[u8]) -> Uses {
-    let service: Value = serde_json::from_slice(json).unwrap_or_default();
-    let spec = &service["spec"];
-    let mut uses = Uses::default();
-    uses.addresses.extend(spec["clusterIP"].as_str().and_then(|address| address.parse::<Ipv4Addr>().ok()));
-    let ports = spec["ports"].as_array().into_iter().flatten();
-    uses.ports.extend(ports.filter_map(|port| u16::try_from(port["nodePort"].as_i64()?).ok()).filter(|port| *port > 0));
-    uses
 }
 
 /// The fields that go with `clusterIP`.

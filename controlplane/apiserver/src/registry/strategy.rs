@@ -44,6 +44,10 @@ pub struct ResourceInfo {
     pub subresources: &'static [Subresource],
     /// Verbs of the main resource, in discovery's order. [`VERBS_ALL`] for nearly every kind; reviews have `create` alone.
     pub verbs: &'static [&'static str],
+    /// Whether PUT makes an object that is not there.
+    pub create_on_update: bool,
+    /// Whether PUT may leave `resourceVersion` out and then overwrites whatever there is.
+    pub unconditional_update: bool,
     /// What clients of a kind that is going away are told with every answer; empty for the others.
     pub deprecated: &'static str,
 }
@@ -64,6 +68,8 @@ impl ResourceInfo {
             scope: Scope::Namespaced,
             subresources: &[],
             verbs: VERBS_ALL,
+            create_on_update: false,
+            unconditional_update: true,
             deprecated: "",
         }
     }

@@ -96,7 +96,8 @@ mod tests {
 
     #[test]
     fn ranges_besides_the_first_are_warned_of() {
-        let named = |name: &str| warnings(info("networking.k8s.io", "servicecidrs"), &json!({"metadata": {"name": name}}));
+        let named =
+            |name: &str| warnings(info("networking.k8s.io", "servicecidrs"), &json!({"metadata": {"name": name}}));
         assert!(named("kubernetes").is_empty());
         assert_eq!(named("more").len(), 1);
     }

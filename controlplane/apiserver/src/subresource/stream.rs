@@ -8,6 +8,7 @@
 pub(crate) mod carrier;
 mod identity;
 pub(crate) mod location;
+pub(crate) mod messages;
 mod negotiate;
 pub(crate) mod node;
 mod port_forward;
@@ -49,8 +50,9 @@ use spdy::session::{self, Stream};
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// `pods/log`.
-pub(super) async fn log(call: &Call<'_>) -> Result<Response<Body>, Status> {
+pub(super) async fn log(call: &Call<'_>, parts: &Parts) -> Result<Response<Body>, Status> {
     check_log_options(call)?;
+    let socket = messages::is_asked(&parts.headers).then(|| messages::of_log(&parts.headers)).transpose()?;
     let pod = pod(call).await?;
     let container = location::container(&pod, call.query.text("container"))?;
     let Some(agent) = location::agent_of(call, &pod).await? else {
@@ -72,6 +74,9 @@ pub(super) async fn log(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let response = node::get(call.server, &target).await?;
     if response.status() == StatusCode::OK {
         let body = node::stream_body(response.into_body());
+        if let Some(form) = socket {
+            return messages::send(call.server, parts, body, form);
+        }
         return Ok(Reply::new(StatusCode::OK, TEXT, body).into_response());
     }
     Err(node::failure(response).await)

@@ -340,7 +340,8 @@ async fn accept_and_content_types_are_negotiated() {
         ("application/json", 200),
         ("*/*", 200),
         ("application/vnd.kubernetes.protobuf, application/json", 200),
-        ("application/vnd.kubernetes.protobuf", 406),
+        ("application/vnd.kubernetes.protobuf", 200),
+        ("application/yaml", 200),
         ("text/html", 406),
         ("application/json;as=Table;v=v7;g=meta.k8s.io", 406),
     ] {

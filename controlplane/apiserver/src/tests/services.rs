@@ -90,7 +90,10 @@ const ADDRESSES: &str = "/apis/networking.k8s.io/v1/ipaddresses";
 async fn families_that_the_cluster_lacks_are_refused() {
     let raw = admin().await;
     for (spec, expect) in [
-        (json!({"ipFamilies": ["IPv6"]}), "spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster"),
+        (
+            json!({"ipFamilies": ["IPv6"]}),
+            "spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster",
+        ),
         (
             json!({"ipFamilyPolicy": "RequireDualStack"}),
             "spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": this cluster is not configured for dual-stack services",
@@ -155,6 +158,9 @@ async fn the_range_of_addresses_is_an_object() {
     let raw = admin().await;
     let (code, range) = raw.get("/apis/networking.k8s.io/v1/servicecidrs/kubernetes").await;
     assert_eq!((code, &range["spec"]["cidrs"]), (200, &json!(["10.96.0.0/16"])));
-    assert_eq!((&range["status"]["conditions"][0]["type"], &range["status"]["conditions"][0]["status"]), (&json!("Ready"), &json!("True")));
+    assert_eq!(
+        (&range["status"]["conditions"][0]["type"], &range["status"]["conditions"][0]["status"]),
+        (&json!("Ready"), &json!("True"))
+    );
     assert_eq!(raw.get(&format!("{ADDRESSES}/10.96.0.1")).await.0, 200);
 }

@@ -6,16 +6,26 @@ use std::{
     time::Duration,
 };
 
-use rustls::{RootCertStore, ServerConfig, server::WebPkiClientVerifier};
-use rustls_pki_types::ServerName;
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use futures::StreamExt as _;
+use rustls::{
+    RootCertStore, ServerConfig,
+    server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier},
+    sign::CertifiedKey,
+};
+use rustls_pki_types::{PrivatePkcs8KeyDer, ServerName};
 use serde_json::json;
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::{TcpListener, TcpSocket, TcpStream},
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{Message, protocol::Role},
+};
 
-use super::raw::{PODS, Raw, pod};
+use super::raw::{CONFIG_MAPS, PODS, Raw, config_map, pod};
 use crate::{
     pki::{KeyPair, Pki},
     testing::{self, Listening},
@@ -31,6 +41,43 @@ enum Then {
     Echo,
     /// Sends so many bytes and ends the connection, without TLS' farewell.
     Burst(usize),
+    /// Is the pod's port behind a tunnel: answers one request with a page; with TLS if so said.
+    Page { is_secret: bool },
+}
+
+const PAGE: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/html; charset=utf-8\r\ncontent-length: 48\r\n\r\n\
+    <html><a href=\"/rewriteme\">x</a> <b href=\"/y\">yy";
+/// A certificate of version 1, as simple tools make it, and its key.
+const CERTIFICATE: &str = "MIIBHTCBxQIULG76uu+3SRr9PZXLH838bjpK9O8wCgYIKoZIzj0EAwIwETEPMA0GA1UEAwwGcG9ydGVyMCAXDTI2MTEyMjA5MDcwMVoYDzIxMjYxMDI5MDkwNzAxWjARMQ8wDQYDVQQDDAZwb3J0ZXIwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAAR5BUbdLDVT9iY9rrt53Q7LUq96G+dVsMcsmzmNGyGWbW/IkjIYEysCd1S85i2Fmz7k2bBEsqnQe6VfdxsArWr4MAoGCCqGSM49BAMCA0cAMEQCIEIh8n8IHdHB918DQtsqjoAG7a/QGOQXfRnwUtZrXal8AiAirtUhVMLa4UFZAGIpgo7ZGwxgXf3YJTWxtMCZ0fj7IQ==";
+const KEY: &str = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg1P0BDJgJyoyn/qaSFTF9aBcQ4h/X3MQwr5xgT9hoQJehRANCAAR5BUbdLDVT9iY9rrt53Q7LUq96G+dVsMcsmzmNGyGWbW/IkjIYEysCd1S85i2Fmz7k2bBEsqnQe6VfdxsArWr4";
+
+/// A backend with a certificate that nobody could verify.
+fn secret_backend() -> TlsAcceptor {
+    #[derive(Debug)]
+    struct Only(Arc<CertifiedKey>);
+    impl ResolvesServerCert for Only {
+        fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+            Some(Arc::clone(&self.0))
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let der = |text: &str| BASE64_STANDARD.decode(text).unwrap();
+    let key = provider.key_provider.load_private_key(PrivatePkcs8KeyDer::from(der(KEY)).into()).unwrap();
+    let certified = Arc::new(CertifiedKey::new(vec![der(CERTIFICATE).into()], key));
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    TlsAcceptor::from(Arc::new(config.with_no_client_auth().with_cert_resolver(Arc::new(Only(certified)))))
+}
+
+/// Reads a request and answers it with the page.
+async fn serve_page(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        request.push(stream.read_u8().await.unwrap());
+    }
+    stream.write_all(PAGE.as_bytes()).await.unwrap();
+    stream.flush().await.unwrap();
+    // What the peer still says would make the kernel forget what it has not read.
+    let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
 }
 
 /// A serving certificate of `node` by the cluster's authority, as agents have that joined before nodes had their own.
@@ -82,6 +129,13 @@ async fn agent(authority: &KeyPair, serving: &KeyPair, answer: &'static str, the
                 assert!(!request.to_lowercase().contains("authorization"), "{request}");
                 stream.write_all(answer.as_bytes()).await.unwrap();
                 stream.flush().await.unwrap();
+                match then {
+                    Then::Page { is_secret: false } => return serve_page(stream).await,
+                    Then::Page { is_secret: true } => {
+                        return serve_page(secret_backend().accept(stream).await.unwrap()).await;
+                    }
+                    _ => {}
+                }
                 if let Then::Burst(length) = then {
                     stream.write_all(&vec![7; length]).await.unwrap();
                     stream.flush().await.unwrap();
@@ -126,8 +180,15 @@ async fn make_node(admin: &Raw, name: &str, address: SocketAddr) {
     assert_eq!(admin.merge(&format!("/api/v1/nodes/{name}/status"), status).await.0, 200);
 }
 
+type Client = tokio_rustls::client::TlsStream<TcpStream>;
+
 /// A client's side of an upgrade: the stream after the request was sent, and the head of the answer.
-async fn upgrade(listening: &Listening) -> (tokio_rustls::client::TlsStream<TcpStream>, String) {
+async fn upgrade(listening: &Listening) -> (Client, String) {
+    let path = format!("{PODS}/x/exec?command=ls&stdout=true");
+    ask(listening, &path, "sec-websocket-protocol: v5.channel.k8s.io\r\n").await
+}
+
+async fn ask(listening: &Listening, path: &str, headers: &str) -> (Client, String) {
     let pki = &listening.server.config.pki;
     let mut roots = RootCertStore::empty();
     roots.add(pki.ca.chain().unwrap().remove(0)).unwrap();
@@ -145,8 +206,8 @@ async fn upgrade(listening: &Listening) -> (tokio_rustls::client::TlsStream<TcpS
     let name = ServerName::IpAddress(listening.address.ip().into());
     let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
     let request = format!(
-        "GET {PODS}/x/exec?command=ls&stdout=true HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
-         sec-websocket-protocol: v5.channel.k8s.io\r\nsec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
+         {headers}sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
     );
     stream.write_all(request.as_bytes()).await.unwrap();
     stream.flush().await.unwrap();
@@ -301,4 +362,73 @@ async fn addresses_that_are_no_nodes_are_not_dialled() {
         assert_eq!(code, 400, "{name}: {answer}");
         assert!(answer["message"].as_str().unwrap().ends_with("is not allowed"), "{answer}");
     }
+}
+
+#[tokio::test]
+async fn pages_come_through_the_proxy_with_their_links_below_it() {
+    for is_secret in [false, true] {
+        let listening = cluster_with(SWITCHING, Then::Page { is_secret }).await;
+        let admin = Raw::of(&listening.server, UserInfo::component("test"));
+        let prefix = format!("{PODS}/{}x:8443/proxy", if is_secret { "https:" } else { "" });
+        let (code, page) = admin.get(&format!("{prefix}/a")).await;
+        let expect = format!("<html><a href=\"{prefix}/rewriteme\">x</a> <b href=\"/y\">yy");
+        assert_eq!((code, page), (200, json!(expect)), "with TLS: {is_secret}");
+    }
+}
+
+/// Messages until the peer says goodbye.
+async fn messages(stream: Client) -> Vec<Message> {
+    let mut socket = WebSocketStream::from_raw_socket(stream, Role::Client, None).await;
+    let mut all = Vec::new();
+    while let Some(Ok(message)) = tokio::time::timeout(Duration::from_secs(60), socket.next()).await.unwrap() {
+        match message {
+            Message::Close(_) => return all,
+            message => all.push(message),
+        }
+    }
+    panic!("the connection ended without a word after {all:?}");
+}
+
+#[tokio::test]
+async fn logs_are_messages_for_those_who_want_a_websocket() {
+    for (header, protocol, expect) in [
+        ("", "", Message::binary(b"line 1".as_slice())),
+        ("sec-websocket-protocol: binary.k8s.io\r\n", "binary.k8s.io", Message::binary(b"line 1".as_slice())),
+        (
+            "sec-websocket-protocol: base64.binary.k8s.io\r\n",
+            "base64.binary.k8s.io",
+            Message::text(BASE64_STANDARD.encode("line 1")),
+        ),
+    ] {
+        let listening = cluster("HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nline 1").await;
+        let (stream, head) = ask(&listening, &format!("{PODS}/x/log?container=c"), header).await;
+        assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+        assert_eq!(head.contains("sec-websocket-protocol"), !protocol.is_empty(), "{head}");
+        assert!(head.contains(protocol), "{head}");
+        assert_eq!(messages(stream).await, [expect]);
+        let (_, head) = ask(&listening, &format!("{PODS}/x/log"), "sec-websocket-protocol: no.such\r\n").await;
+        assert!(head.starts_with("HTTP/1.1 400"), "{head}");
+    }
+}
+
+#[tokio::test]
+async fn events_are_messages_for_those_who_want_a_websocket() {
+    let listening = testing::listen(testing::server().await).await;
+    let admin = Raw::of(&listening.server, UserInfo::component("test"));
+    for name in ["a", "b"] {
+        assert_eq!(admin.post(CONFIG_MAPS, config_map(name)).await.0, 201);
+    }
+    let (stream, head) = ask(&listening, &format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=1"), "").await;
+    assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+    let names: Vec<_> = messages(stream)
+        .await
+        .into_iter()
+        .map(|message| {
+            let event: serde_json::Value = serde_json::from_str(message.to_text().unwrap()).unwrap();
+            (event["type"].clone(), event["object"]["metadata"]["name"].clone())
+        })
+        .collect();
+    assert_eq!(names, [(json!("ADDED"), json!("a")), (json!("ADDED"), json!("b"))]);
+    let (_, head) = ask(&listening, "/api/v1/nosuch?watch=1", "").await;
+    assert!(head.starts_with("HTTP/1.1 404"), "{head}");
 }

@@ -16,9 +16,8 @@ use super::{
     metadata::{self, Labels, Metadata, Span},
     pool::Pool,
 };
+use crate::stored;
 
-/// What stored objects begin with.
-const STORED_PREFIX: &[u8] = br#"{"metadata":{"#;
 const LINE_SUFFIX: &[u8] = b"}\n";
 
 /// Computes the fields of an object that field selectors may name, such as `("spec.nodeName", "n1")`.
@@ -247,7 +246,7 @@ impl Entry {
         let kind = EventKind::Deleted;
         let json = self.unmanaged();
         // The revision is always the first member of the metadata: `decode` put it there.
-        let digits_start = STORED_PREFIX.len() + br#""resourceVersion":""#.len();
+        let digits_start = stored::metadata_start(json).unwrap_or_default() + br#""resourceVersion":""#.len();
         let digits = json[digits_start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
         let number = revision.to_string();
         let line =
@@ -310,32 +309,15 @@ impl Ord for ByKey {
 
 /// The watch line of a stored object, resourceVersion spliced in.
 fn line_of(kind: EventKind, stored: &[u8], revision: Revision) -> Result<Vec<u8>, serde_json::Error> {
-    let Some(rest) = stored.strip_prefix(STORED_PREFIX) else {
-        return line_of(kind, &metadata_first(stored)?, revision);
-    };
-    let separator = if rest.first() == Some(&b'}') { "" } else { "," };
-    let version = format!("\"resourceVersion\":\"{revision}\"{separator}");
-    Ok([kind.line_prefix(), STORED_PREFIX, version.as_bytes(), rest, LINE_SUFFIX].concat())
-}
-
-/// The slow way for bytes that another writer stored: the same object with its metadata in front.
-fn metadata_first(stored: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
-    let mut object: serde_json::Map<String, Value> = serde_json::from_slice(stored)?;
-    let mut metadata = match object.remove("metadata") {
-        Some(Value::Object(metadata)) => metadata,
-        _ => serde_json::Map::new(),
-    };
-    metadata.remove("resourceVersion");
-    let mut bytes = br#"{"metadata":"#.to_vec();
-    serde_json::to_writer(&mut bytes, &metadata)?;
-    for (name, value) in &object {
-        bytes.push(b',');
-        serde_json::to_writer(&mut bytes, name)?;
-        bytes.push(b':');
-        serde_json::to_writer(&mut bytes, value)?;
-    }
-    bytes.push(b'}');
-    Ok(bytes)
+    let stored = stored::normalized(stored)?;
+    let revision = revision.to_string();
+    // Exactly as long as it gets: an entry keeps it.
+    let spliced = br#""resourceVersion":"","#.len() + revision.len();
+    let mut line = Vec::with_capacity(kind.line_prefix().len() + stored.len() + spliced + LINE_SUFFIX.len());
+    line.extend_from_slice(kind.line_prefix());
+    stored::append_with_revision(&mut line, &stored, &revision);
+    line.extend_from_slice(LINE_SUFFIX);
+    Ok(line)
 }
 
 /// Where namespace and name are in a key. A key too long for the offsets has no valid name anyway.

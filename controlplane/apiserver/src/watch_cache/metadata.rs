@@ -1,7 +1,7 @@
 //! Reads from an object's JSON what selectors and handlers ask about most: labels, UID, whether it is going away; and
 //! where the text is that managers own.
 //!
-//! Metadata comes first in stored objects, so reading stops before spec and status. Nothing is copied: what is found
+//! Metadata comes before spec and status in stored objects, so reading stops there. Nothing is copied: what is found
 //! are offsets. Labels with escapes (none that the API server admits) are the exception and are held unescaped.
 
 use std::{borrow::Cow, fmt, ops::Range};
@@ -12,7 +12,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-const METADATA_KEY: &[u8] = br#"{"metadata":"#;
+use crate::stored;
 
 /// A piece of text inside an object's JSON.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -77,9 +77,10 @@ pub(crate) struct Metadata {
     pub(crate) managed: Vec<Range<usize>>,
 }
 
-/// Reads the metadata of an object whose first member is its metadata; of any other, nothing.
+/// Reads the metadata of an object that is laid out as stored ones are; of any other, nothing.
 pub(crate) fn parse(json: &[u8]) -> Result<Metadata, serde_json::Error> {
-    let Some(rest) = json.strip_prefix(METADATA_KEY) else {
+    // With the brace before its first member.
+    let Some(rest) = stored::metadata_start(json).and_then(|at| json.get(at - 1..)) else {
         return Ok(Metadata::default());
     };
     let Some(wire) = serde_json::Deserializer::from_slice(rest).into_iter::<Wire<'_>>().next().transpose()? else {

@@ -7,10 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use http_body_util::BodyExt;
-use hyper::{
-    Method,
-    body::{Bytes, Incoming},
-};
+use hyper::{Method, body::Incoming};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -80,19 +77,18 @@ async fn prepare(target: &Target) -> anyhow::Result<String> {
     let mut connection = target.connect().await?;
     for writer in 0..WRITERS {
         // There already, the second time.
-        let _ = connection.bytes(Method::POST, LEASES, Some(lease(writer, 0))).await;
+        let _ = connection.bytes(Method::POST, LEASES, Some(lease(writer, 0).to_string().into())).await;
     }
     let list = connection.json(Method::GET, LEASES, None).await?;
     let version = list.pointer("/metadata/resourceVersion").and_then(Value::as_str).context("a version")?;
     Ok(format!("{LEASES}?watch=true&resourceVersion={version}&timeoutSeconds=600"))
 }
 
-fn lease(writer: usize, transitions: usize) -> Bytes {
-    let lease = json!({
+fn lease(writer: usize, transitions: usize) -> Value {
+    json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": format!("watched-{writer}")},
         "spec": {"holderIdentity": "bench", "leaseDurationSeconds": 40, "leaseTransitions": transitions},
-    });
-    Bytes::from(lease.to_string())
+    })
 }
 
 /// Writes all updates at an even pace.
@@ -103,10 +99,14 @@ async fn write(target: &Target, begin: Instant) -> anyhow::Result<Duration> {
         writers.spawn(async move {
             let mut connection = target.connect().await?;
             let path = format!("{LEASES}/watched-{writer}");
+            // A Lease has to say which version it replaces.
+            let mut present = connection.json(Method::GET, &path, None).await?;
             for number in (writer..UPDATES).step_by(WRITERS) {
                 let due = begin + Duration::from_secs(1) * u32::try_from(number)? / UPDATES_PER_S;
                 tokio::time::sleep_until(due.into()).await;
-                connection.drain(Method::PUT, &path, Some(lease(writer, number + 1))).await?;
+                let mut next = lease(writer, number + 1);
+                next["metadata"]["resourceVersion"] = present["metadata"]["resourceVersion"].take();
+                present = connection.json(Method::PUT, &path, Some(&next)).await?;
             }
             anyhow::Ok(())
         });

@@ -18,6 +18,7 @@ static INFO: ResourceInfo = ResourceInfo {
     plural: "mutatingadmissionpolicybindings",
     singular: "mutatingadmissionpolicybinding",
     categories: &["api-extensions"],
+    unconditional_update: false,
     ..super::V1
 };
 

@@ -17,6 +17,7 @@ static INFO: ResourceInfo = ResourceInfo {
     plural: "mutatingwebhookconfigurations",
     singular: "mutatingwebhookconfiguration",
     categories: &["api-extensions"],
+    unconditional_update: false,
     ..super::V1
 };
 

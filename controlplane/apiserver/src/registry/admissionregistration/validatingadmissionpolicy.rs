@@ -19,6 +19,7 @@ static INFO: ResourceInfo = ResourceInfo {
     singular: "validatingadmissionpolicy",
     categories: &["api-extensions"],
     subresources: &[Subresource::Status],
+    unconditional_update: false,
     ..super::V1
 };
 

@@ -18,6 +18,7 @@ static INFO: ResourceInfo = ResourceInfo {
     plural: "validatingadmissionpolicybindings",
     singular: "validatingadmissionpolicybinding",
     categories: &["api-extensions"],
+    unconditional_update: false,
     ..super::V1
 };
 

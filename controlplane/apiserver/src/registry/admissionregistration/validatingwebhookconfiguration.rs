@@ -17,6 +17,7 @@ static INFO: ResourceInfo = ResourceInfo {
     plural: "validatingwebhookconfigurations",
     singular: "validatingwebhookconfiguration",
     categories: &["api-extensions"],
+    unconditional_update: false,
     ..super::V1
 };
 

@@ -20,6 +20,7 @@ static INFO: ResourceInfo = ResourceInfo {
     plural: "clustertrustbundles",
     singular: "clustertrustbundle",
     scope: Scope::Cluster,
+    unconditional_update: false,
     ..super::V1
 };
 

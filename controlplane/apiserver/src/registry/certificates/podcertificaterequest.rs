@@ -18,6 +18,7 @@ static INFO: ResourceInfo = ResourceInfo {
     singular: "podcertificaterequest",
     short_names: &["pcr"],
     subresources: &[Subresource::Status],
+    unconditional_update: false,
     ..super::V1
 };
 

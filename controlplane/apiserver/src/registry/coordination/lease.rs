@@ -9,7 +9,14 @@ use crate::registry::strategy::{Column, ResourceInfo, Strategy};
 /// The strategy of Leases.
 pub struct Lease;
 
-static INFO: ResourceInfo = ResourceInfo { kind: "Lease", plural: "leases", singular: "lease", ..super::V1 };
+static INFO: ResourceInfo = ResourceInfo {
+    kind: "Lease",
+    plural: "leases",
+    singular: "lease",
+    create_on_update: true,
+    unconditional_update: false,
+    ..super::V1
+};
 
 static COLUMNS: &[Column] =
     &[NAME, text("Holder", "holderIdentity contains the identity of the holder of a current lease."), AGE];

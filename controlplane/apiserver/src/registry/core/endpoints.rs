@@ -18,6 +18,7 @@ static INFO: ResourceInfo = ResourceInfo {
     singular: "endpoints",
     short_names: &["ep"],
     deprecated: "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+    create_on_update: true,
     ..super::V1
 };
 

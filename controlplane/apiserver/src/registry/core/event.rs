@@ -11,8 +11,14 @@ use crate::registry::{check, fill};
 /// The strategy of Events.
 pub struct Event;
 
-static INFO: ResourceInfo =
-    ResourceInfo { kind: "Event", plural: "events", singular: "event", short_names: &["ev"], ..super::V1 };
+static INFO: ResourceInfo = ResourceInfo {
+    kind: "Event",
+    plural: "events",
+    singular: "event",
+    short_names: &["ev"],
+    create_on_update: true,
+    ..super::V1
+};
 
 static COLUMNS: &[Column] = &[
     text("Last Seen", "The time at which the most recent occurrence of this event was recorded."),

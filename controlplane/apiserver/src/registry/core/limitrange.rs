@@ -23,6 +23,7 @@ static INFO: ResourceInfo = ResourceInfo {
     plural: "limitranges",
     singular: "limitrange",
     short_names: &["limits"],
+    create_on_update: true,
     ..super::V1
 };
 

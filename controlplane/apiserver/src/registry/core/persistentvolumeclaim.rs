@@ -123,6 +123,14 @@ pub(in crate::registry) fn default(claim: &mut Value) {
     fill::within(claim, "spec", |spec| {
         fill::value(spec, "volumeMode", "Filesystem");
         fill::object(spec, "resources");
+        // Without a group Go shows null: its field is a pointer that is never left out.
+        for source in ["dataSource", "dataSourceRef"] {
+            fill::within(spec, source, |source| {
+                if let Some(source) = source.as_object_mut() {
+                    source.entry("apiGroup").or_insert(Value::Null);
+                }
+            });
+        }
     });
     fill::object(claim, "status");
     fill::within(claim, "status", |status| fill::text(status, "phase", "Pending"));

@@ -27,6 +27,7 @@ static INFO: ResourceInfo = ResourceInfo {
     short_names: &["svc"],
     categories: &["all"],
     subresources: &[Subresource::Proxy, Subresource::Status],
+    create_on_update: true,
     ..super::V1
 };
 

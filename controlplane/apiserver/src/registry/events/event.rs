@@ -18,6 +18,7 @@ static INFO: ResourceInfo = ResourceInfo {
     plural: "events",
     singular: "event",
     short_names: &["ev"],
+    create_on_update: true,
     ..ResourceInfo::in_group("events.k8s.io", "v1")
 };
 

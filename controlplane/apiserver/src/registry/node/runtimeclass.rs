@@ -15,6 +15,8 @@ static INFO: ResourceInfo = ResourceInfo {
     plural: "runtimeclasses",
     singular: "runtimeclass",
     scope: Scope::Cluster,
+    create_on_update: true,
+    unconditional_update: false,
     ..super::V1
 };
 

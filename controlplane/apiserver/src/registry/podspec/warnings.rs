@@ -17,15 +17,9 @@ const NODE_LABELS: &[(&str, &str)] = &[
         "deprecated since v1.17; use \"topology.kubernetes.io/region\" instead",
     ),
     ("failure-domain.beta.kubernetes.io/zone", "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead"),
-    (
-        "beta.kubernetes.io/instance-type",
-        "deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead",
-    ),
+    ("beta.kubernetes.io/instance-type", "deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead"),
     ("app.kubernetes.io/created-by", "deprecated since v1.9"),
-    (
-        "scheduler.alpha.kubernetes.io/preferAvoidPods",
-        "deprecated since v1.22; use Taints and Tolerations instead",
-    ),
+    ("scheduler.alpha.kubernetes.io/preferAvoidPods", "deprecated since v1.22; use Taints and Tolerations instead"),
     ("node-role.kubernetes.io/master", "use \"node-role.kubernetes.io/control-plane\" instead"),
 ];
 
@@ -203,8 +197,7 @@ fn fractions_of_bytes(warnings: &mut Vec<String>, path: &str, amounts: &Value) {
     for resource in ["memory", "ephemeral-storage"] {
         let text = string(&amounts[resource]);
         if Quantity::parse(text).is_ok_and(|amount| amount.milli_value() % 1000 != 0) {
-            warnings
-                .push(format!("{path}[{resource}]: fractional byte value {text:?} is invalid, must be an integer"));
+            warnings.push(format!("{path}[{resource}]: fractional byte value {text:?} is invalid, must be an integer"));
         }
     }
 }
@@ -216,9 +209,8 @@ fn ports(warnings: &mut Vec<String>, path: &str, spec: &Value) {
         for (index, container) in items(&spec[list]).iter().enumerate() {
             for (number, port) in items(&container["ports"]).iter().enumerate() {
                 let path = format!("{path}.{list}[{index}].ports[{number}]");
-                let same = |other: &Value| {
-                    ["containerPort", "protocol"].iter().all(|field| other[*field] == port[*field])
-                };
+                let same =
+                    |other: &Value| ["containerPort", "protocol"].iter().all(|field| other[*field] == port[*field]);
                 for (at, other) in seen.iter().filter(|(_, other)| same(other)) {
                     let what = port_clash(port, other);
                     warnings.extend(what.map(|what| format!("{path}: {what} port definition with {at}")));

@@ -16,6 +16,7 @@ static INFO: ResourceInfo = ResourceInfo {
     singular: "poddisruptionbudget",
     short_names: &["pdb"],
     subresources: &[Subresource::Status],
+    unconditional_update: false,
     ..super::V1
 };
 

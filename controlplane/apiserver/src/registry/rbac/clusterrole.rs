@@ -16,6 +16,7 @@ static INFO: ResourceInfo = ResourceInfo {
     plural: "clusterroles",
     singular: "clusterrole",
     scope: Scope::Cluster,
+    create_on_update: true,
     ..super::V1
 };
 

@@ -11,7 +11,8 @@ use crate::registry::strategy::{Column, ResourceInfo, Strategy};
 /// The strategy of Roles.
 pub struct Role;
 
-static INFO: ResourceInfo = ResourceInfo { kind: "Role", plural: "roles", singular: "role", ..super::V1 };
+static INFO: ResourceInfo =
+    ResourceInfo { kind: "Role", plural: "roles", singular: "role", create_on_update: true, ..super::V1 };
 
 impl Strategy for Role {
     fn resource(&self) -> &'static ResourceInfo {

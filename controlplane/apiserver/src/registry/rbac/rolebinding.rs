@@ -11,8 +11,13 @@ use crate::registry::strategy::{Column, ResourceInfo, Strategy};
 /// The strategy of RoleBindings.
 pub struct RoleBinding;
 
-static INFO: ResourceInfo =
-    ResourceInfo { kind: "RoleBinding", plural: "rolebindings", singular: "rolebinding", ..super::V1 };
+static INFO: ResourceInfo = ResourceInfo {
+    kind: "RoleBinding",
+    plural: "rolebindings",
+    singular: "rolebinding",
+    create_on_update: true,
+    ..super::V1
+};
 
 static COLUMNS: &[Column] = &[
     NAME,

@@ -12,8 +12,14 @@ use crate::registry::{check, fill, lifecycle::Lifecycle};
 /// The strategy of CSIDrivers.
 pub struct CsiDriver;
 
-static INFO: ResourceInfo =
-    ResourceInfo { kind: "CSIDriver", plural: "csidrivers", singular: "csidriver", scope: Scope::Cluster, ..super::V1 };
+static INFO: ResourceInfo = ResourceInfo {
+    kind: "CSIDriver",
+    plural: "csidrivers",
+    singular: "csidriver",
+    scope: Scope::Cluster,
+    unconditional_update: false,
+    ..super::V1
+};
 
 const fn flag(name: &'static str, description: &'static str) -> Column {
     Column { kind: "boolean", ..text(name, description) }

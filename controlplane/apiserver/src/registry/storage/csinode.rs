@@ -12,8 +12,14 @@ use crate::registry::{check, fill, lifecycle};
 /// The strategy of CSINodes.
 pub struct CsiNode;
 
-static INFO: ResourceInfo =
-    ResourceInfo { kind: "CSINode", plural: "csinodes", singular: "csinode", scope: Scope::Cluster, ..super::V1 };
+static INFO: ResourceInfo = ResourceInfo {
+    kind: "CSINode",
+    plural: "csinodes",
+    singular: "csinode",
+    scope: Scope::Cluster,
+    unconditional_update: false,
+    ..super::V1
+};
 
 static COLUMNS: &[Column] =
     &[NAME, integer("Drivers", "Drivers indicates the number of CSI drivers registered on the node"), AGE];

@@ -17,6 +17,7 @@ static INFO: ResourceInfo = ResourceInfo {
     kind: "CSIStorageCapacity",
     plural: "csistoragecapacities",
     singular: "csistoragecapacity",
+    unconditional_update: false,
     ..super::V1
 };
 

@@ -18,6 +18,7 @@ static INFO: ResourceInfo = ResourceInfo {
     singular: "volumeattachment",
     scope: Scope::Cluster,
     subresources: &[Subresource::Status],
+    unconditional_update: false,
     ..super::V1
 };
 

@@ -34,7 +34,7 @@ pub(super) fn form(headers: &HeaderMap, subresource: Subresource) -> Result<Form
     };
     let is_forward = subresource == Subresource::Portforward;
     if upgrade.eq_ignore_ascii_case("websocket") {
-        let tunnels = is_forward && offers(headers, &header::SEC_WEBSOCKET_PROTOCOL).any(|name| name == TUNNEL);
+        let tunnels = is_forward && subprotocols(headers).any(|name| name == TUNNEL);
         return Ok(if tunnels { Form::Tunnel } else { Form::Channels });
     }
     if !upgrade.eq_ignore_ascii_case(SPDY) {
@@ -56,6 +56,11 @@ pub(super) fn form(headers: &HeaderMap, subresource: Subresource) -> Result<Form
     Err(Status::new(403, Reason::Forbidden, message))
 }
 
+/// The subprotocols that a WebSocket's client offers, in its order.
+pub(super) fn subprotocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    offers(headers, &header::SEC_WEBSOCKET_PROTOCOL)
+}
+
 fn offers<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(str::trim).filter(|name| !name.is_empty())
@@ -63,22 +68,35 @@ fn offers<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item =
 
 /// 101, in the words of the form.
 pub(super) fn agree(form: Form, headers: &HeaderMap) -> Result<Response<Body>, Status> {
+    let Form::Spdy(protocol) = form else { return websocket(headers, TUNNEL) };
+    let mut answer = switching();
+    let answered = answer.headers_mut();
+    answered.insert(header::UPGRADE, HeaderValue::from_static(SPDY));
+    answered.insert(STREAM_PROTOCOL, HeaderValue::from_static(protocol));
+    Ok(answer)
+}
+
+fn switching() -> Response<Body> {
     let mut answer = Response::new(Body::Empty);
     *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    answer
+}
+
+/// 101 of a WebSocket; an empty `protocol` is none.
+pub(super) fn websocket(headers: &HeaderMap, protocol: &str) -> Result<Response<Body>, Status> {
+    let mut answer = switching();
     let answered = answer.headers_mut();
-    answered.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-    if let Form::Spdy(protocol) = form {
-        answered.insert(header::UPGRADE, HeaderValue::from_static(SPDY));
-        answered.insert(STREAM_PROTOCOL, HeaderValue::from_static(protocol));
-        return Ok(answer);
-    }
     let Some(key) = headers.get(header::SEC_WEBSOCKET_KEY) else {
         return Err(Status::bad_request("unable to upgrade: Sec-WebSocket-Key is missing"));
     };
     let accept = HeaderValue::from_str(&derive_accept_key(key.as_bytes())).map_err(Status::internal)?;
     answered.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     answered.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
-    answered.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(TUNNEL));
+    if !protocol.is_empty() {
+        let protocol = HeaderValue::from_str(protocol).map_err(Status::internal)?;
+        answered.insert(header::SEC_WEBSOCKET_PROTOCOL, protocol);
+    }
     Ok(answer)
 }
 

@@ -5,25 +5,26 @@
 //! .../pods/[https:]NAME[:PORT]/proxy/PATH        the pod, PORT by number; without it the pod's first
 //! .../nodes/NAME/proxy/PATH                      the node's agent
 //! ```
-//! Pods are reached through their node's agent, so this server needs no route to them. Links inside of pages are not
-//! rewritten. Redirects are the client's to follow, never ours.
+//! Pods are reached through their node's agent, so this server needs no route to them. Links inside of pages are moved
+//! below the proxy ([`rewrite`]). Redirects are the client's to follow, never ours.
 //!
 //! Source: `pkg/registry/core/{pod,service,node}/.../strategy.go`, `ResourceLocation`, at v1.37.
 
 mod backend;
+mod rewrite;
 
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use coracle_api::status::{Reason, Status};
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
 use http_body_util::Full;
 use hyper::{body::Incoming, client::conn::http1, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
 use rustls::{
     ClientConfig, DigitallySignedStruct, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
+    crypto::CryptoProvider,
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -39,10 +40,13 @@ use crate::{
     reply::{Reply, TEXT},
 };
 use backend::{Backend, Id};
+use rewrite::Place;
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// For the head of the answer: some pages take their time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
+const HTML: &str = "text/html";
+
 trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
@@ -74,7 +78,7 @@ pub(crate) async fn serve(call: &Call<'_>, parts: &Parts) -> Result<Response<Bod
         Ok(response) => response.map_err(failed)?,
         Err(_) => return Err(failed("timed out waiting for an answer")),
     };
-    relay(call, parts, response)
+    relay(call, parts, response, &backend.host())
 }
 
 /// What follows `/proxy`, with all its slashes; `None` if there is none. `named` is the same without those at the ends.
@@ -96,6 +100,10 @@ fn redirect(parts: &Parts) -> Response<Body> {
 
 fn request(call: &Call<'_>, parts: &Parts, path: &str, host: &str) -> Result<Request<Full<Bytes>>, Status> {
     let mut headers = relayed_headers::of_request(&parts.headers);
+    if headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).is_some_and(|accept| accept.contains(HTML)) {
+        // Pages are read here: compressed ones could not be.
+        headers.remove(header::ACCEPT_ENCODING);
+    }
     if let Some(upgrade) = parts.headers.get(header::UPGRADE) {
         headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(header::UPGRADE, upgrade.clone());
@@ -114,7 +122,12 @@ fn request(call: &Call<'_>, parts: &Parts, path: &str, host: &str) -> Result<Req
     Ok(request)
 }
 
-fn relay(call: &Call<'_>, parts: &Parts, mut response: Response<Incoming>) -> Result<Response<Body>, Status> {
+fn relay(
+    call: &Call<'_>,
+    parts: &Parts,
+    mut response: Response<Incoming>,
+    host: &str,
+) -> Result<Response<Body>, Status> {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let Some(client) = parts.extensions.get::<OnUpgrade>().cloned() else {
             return Err(Status::bad_request("this connection cannot be upgraded"));
@@ -123,18 +136,37 @@ fn relay(call: &Call<'_>, parts: &Parts, mut response: Response<Incoming>) -> Re
     }
     let (mut head, body) = response.into_parts();
     relayed_headers::remove_hop_by_hop(&mut head.headers);
+    let path = parts.uri.path();
+    let prefix = rest(path, call.info.rest).map_or(path, |rest| &path[..path.len() - rest.len()]);
     // A path of the backend is one below the proxy.
     if let Some(location) = head.headers.get(header::LOCATION).and_then(|value| value.to_str().ok())
         && location.starts_with('/')
-        && let Some(rest) = rest(parts.uri.path(), call.info.rest)
-        && let Ok(below) =
-            HeaderValue::from_str(&format!("{}{location}", &parts.uri.path()[..parts.uri.path().len() - rest.len()]))
+        && let Ok(below) = HeaderValue::from_str(&format!("{prefix}{location}"))
     {
         head.headers.insert(header::LOCATION, below);
     }
-    let mut relayed = Response::new(node::stream_body(body));
+    let mut body = node::stream_body(body);
+    if parts.method != Method::HEAD
+        && is_page(&head.headers)
+        && let Body::Stream(pieces) = body
+    {
+        let own = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let own = own.or(parts.uri.authority().map(http::uri::Authority::as_str));
+        let hosts = own.into_iter().chain([host]).map(str::to_owned).collect();
+        // It is longer than was announced.
+        head.headers.remove(header::CONTENT_LENGTH);
+        body = Body::Stream(Box::pin(rewrite::pieces(pieces, Place { prefix: prefix.to_owned(), hosts })));
+    }
+    let mut relayed = Response::new(body);
     (*relayed.status_mut(), *relayed.headers_mut()) = (head.status, head.headers);
     Ok(relayed)
+}
+
+/// Whether the answer is a page that can be read.
+fn is_page(headers: &HeaderMap) -> bool {
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let kind = text(header::CONTENT_TYPE).unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    kind.eq_ignore_ascii_case(HTML) && matches!(text(header::CONTENT_ENCODING), None | Some("" | "identity"))
 }
 
 fn failed(error: impl std::fmt::Display) -> Status {
@@ -171,22 +203,24 @@ impl ServerCertVerifier for AnyCertificate {
         Ok(ServerCertVerified::assertion())
     }
 
+    // Who may show any certificate proves nothing with its key. To ask for the proof would only refuse what cannot be
+    // read here: certificates of version 1, keys that are shorter than this library takes.
     fn verify_tls12_signature(
         &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+        Ok(HandshakeSignatureValid::assertion())
     }
 
     fn verify_tls13_signature(
         &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+        Ok(HandshakeSignatureValid::assertion())
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

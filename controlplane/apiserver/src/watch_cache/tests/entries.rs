@@ -27,18 +27,18 @@ fn text(entry: &Entry) -> String {
 fn revision_is_spliced_into_the_metadata() {
     for (stored, expected) in [
         (
-            r#"{"metadata":{"name":"a"},"kind":"Pod"}"#,
-            r#"{"metadata":{"resourceVersion":"42","name":"a"},"kind":"Pod"}"#,
+            r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"},"spec":{}}"#,
+            r#"{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"42","name":"a"},"spec":{}}"#,
         ),
-        (r#"{"metadata":{},"kind":"Pod"}"#, r#"{"metadata":{"resourceVersion":"42"},"kind":"Pod"}"#),
-        // Not as the API server stores it.
+        (r#"{"kind":"Pod","metadata":{}}"#, r#"{"kind":"Pod","metadata":{"resourceVersion":"42"}}"#),
+        // Of older stores, and not as the API server stores it.
         (
-            r#"{"kind":"Pod","metadata":{"name":"a"}}"#,
-            r#"{"metadata":{"resourceVersion":"42","name":"a"},"kind":"Pod"}"#,
+            r#"{"metadata":{"name":"a"},"apiVersion":"v1","kind":"Pod","spec":{}}"#,
+            r#"{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"42","name":"a"},"spec":{}}"#,
         ),
         (
             r#"{"metadata": {"resourceVersion":"7"},"kind":"Pod"}"#,
-            r#"{"metadata":{"resourceVersion":"42"},"kind":"Pod"}"#,
+            r#"{"kind":"Pod","metadata":{"resourceVersion":"42"}}"#,
         ),
         (r#"{}"#, r#"{"metadata":{"resourceVersion":"42"}}"#),
     ] {
@@ -99,11 +99,11 @@ fn key_gives_namespace_and_name() {
 #[test]
 fn gone_entry_keeps_all_but_the_revision() {
     let entry =
-        decode(r#"{"metadata":{"name":"a","uid":"u-1","labels":{"app":"web"}},"kind":"Pod"}"#, EventKind::Added);
+        decode(r#"{"kind":"Pod","metadata":{"name":"a","uid":"u-1","labels":{"app":"web"}}}"#, EventKind::Added);
     let gone = entry.gone_at(Revision(1000));
     assert_eq!(
         text(&gone),
-        r#"{"metadata":{"resourceVersion":"1000","name":"a","uid":"u-1","labels":{"app":"web"}},"kind":"Pod"}"#
+        r#"{"kind":"Pod","metadata":{"resourceVersion":"1000","name":"a","uid":"u-1","labels":{"app":"web"}}}"#
     );
     assert_eq!((gone.uid(), gone.label("app"), gone.revision()), ("u-1", Some("web"), Revision(1000)));
 }
@@ -113,8 +113,8 @@ fn what_managers_own_is_shared_and_shown_again() {
     let owned = format!(r#"{{"f:spec":{{"f:{}":{{}}}}}}"#, "x".repeat(300));
     let managers =
         format!(r#"[{{"fieldsV1":{owned},"manager":"a"}},{{"fieldsV1":{{}},"manager":"b"}},{{"fieldsV1":{owned}}}]"#);
-    let rest = r#""name":"a","uid":"u-1"},"kind":"Pod"}"#;
-    let stored = format!(r#"{{"metadata":{{"labels":{{"app":"web"}},"managedFields":{managers},{rest}"#);
+    let rest = r#""name":"a","uid":"u-1"},"spec":{}}"#;
+    let stored = format!(r#"{{"kind":"Pod","apiVersion":"v1","metadata":{{"labels":{{"app":"web"}},"managedFields":{managers},{rest}"#);
     let whole =
         |revision: u64| stored.replacen(r#"{"labels"#, &format!(r#"{{"resourceVersion":"{revision}","labels"#), 1);
     let entry = decode(&stored, EventKind::Modified);

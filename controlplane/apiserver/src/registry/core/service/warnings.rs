@@ -59,7 +59,10 @@ mod tests {
         check(plain, &[]);
         check(
             json!({"type": "ClusterIP", "sessionAffinity": "ClientIP", "clusterIP": "None", "externalIPs": ["1.2.3.4"]}),
-            &["spec.externalIPs is ignored for headless services", "spec.SessionAffinity is ignored for headless services"],
+            &[
+                "spec.externalIPs is ignored for headless services",
+                "spec.SessionAffinity is ignored for headless services",
+            ],
         );
         check(
             json!({"type": "NodePort", "externalIPs": ["1.2.3.4"], "externalName": "x"}),

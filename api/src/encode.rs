@@ -1,0 +1,285 @@
+//! Objects as protobuf: JSON to Kubernetes' form, the prefix `k8s\0`, a `runtime.Unknown`, and in it the object's
+//! message. The reverse of [`crate::decode`].
+//!
+//! Fields are written in the order of their numbers, as Go does; what is absent in JSON is absent here, which every
+//! reader takes for zero. Lists are taken item by item: the text of a large one is never held as a tree.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Map, Value, value::RawValue};
+
+use crate::resource::Gvk;
+use crate::schema::{Element, Field, FieldKind, Type, table};
+
+const PREFIX: &[u8] = b"k8s\0";
+const META_GROUP: &str = "meta.k8s.io/";
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
+/// As the decoder has it.
+const MAX_DEPTH: usize = 100;
+
+/// Why an object has no protobuf form.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// It is no JSON object.
+    #[error("the object is no JSON object")]
+    Parse(#[from] serde_json::Error),
+    /// Its kind has no protobuf form.
+    #[error("{kind} of {api_version} has no protobuf form")]
+    UnknownKind {
+        /// As the object says.
+        api_version: String,
+        /// As the object says.
+        kind: String,
+    },
+    /// A field's value does not fit its type.
+    #[error("field {field} does not fit its type")]
+    Misfit {
+        /// Its name.
+        field: String,
+    },
+}
+
+/// The object, or list of objects, that `json` is.
+///
+/// # Errors
+/// [`EncodeError`]: permanent for this object.
+pub fn protobuf(json: &[u8]) -> Result<Vec<u8>, EncodeError> {
+    let head: Head<'_> = serde_json::from_slice(json)?;
+    let (api_version, kind) = (head.api_version.unwrap_or_default(), head.kind.unwrap_or_default());
+    let unknown = || EncodeError::UnknownKind { api_version: api_version.clone(), kind: kind.clone() };
+    let mut raw = Vec::with_capacity(json.len());
+    let is_partial = api_version.starts_with(META_GROUP);
+    match (&head.items, is_partial, kind.as_str()) {
+        (Some(items), true, "PartialObjectMetadataList") => {
+            let meta = head.metadata.map_or("{}", RawValue::get);
+            put_message(&mut raw, 1, &message(by_name(LIST_META).ok_or_else(unknown)?, &serde_json::from_str(meta)?)?);
+            for item in items {
+                put_message(&mut raw, 2, &partial(item.get())?);
+            }
+        }
+        (None, true, "PartialObjectMetadata") => raw = partial(std::str::from_utf8(json).unwrap_or_default())?,
+        (_, true, _) => return Err(unknown()),
+        (Some(items), false, kind) if kind.ends_with("List") => {
+            let ty = table().by_gvk(&Gvk::from_api_version(&api_version, kind)).ok_or_else(unknown)?;
+            let numbered = |name: &str| ty.field(name).filter(|field| field.tag != 0).ok_or_else(unknown);
+            let (meta, list) = (numbered("metadata")?, numbered("items")?);
+            let item_type = list.object_type().ok_or_else(unknown)?;
+            if let (Some(metadata), Some(ty)) = (head.metadata, meta.object_type()) {
+                put_message(&mut raw, meta.tag, &message(ty, &serde_json::from_str(metadata.get())?)?);
+            }
+            for item in items {
+                put_message(&mut raw, list.tag, &message(item_type, &serde_json::from_str(item.get())?)?);
+            }
+        }
+        (_, false, kind) => {
+            let ty = table().by_gvk(&Gvk::from_api_version(&api_version, kind)).ok_or_else(unknown)?;
+            raw = message(ty, &serde_json::from_slice(json)?)?;
+        }
+    }
+    Ok(envelope(&api_version, &kind, &raw))
+}
+
+/// A watch event, whose object is already in protobuf: a frame of a stream, four bytes of length before it.
+#[must_use]
+pub fn watch_frame(kind: &str, object: &[u8]) -> Vec<u8> {
+    let mut extension = Vec::with_capacity(object.len() + 8);
+    put_message(&mut extension, 1, object);
+    let mut event = Vec::with_capacity(extension.len() + 32);
+    put_message(&mut event, 1, kind.as_bytes());
+    put_message(&mut event, 2, &extension);
+    let length = u32::try_from(event.len()).unwrap_or(u32::MAX);
+    [&length.to_be_bytes()[..], &event].concat()
+}
+
+#[derive(Deserialize)]
+struct Head<'a> {
+    #[serde(rename = "apiVersion")]
+    api_version: Option<String>,
+    kind: Option<String>,
+    #[serde(borrow)]
+    metadata: Option<&'a RawValue>,
+    #[serde(borrow)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+fn by_name(name: &str) -> Option<Type> {
+    table().by_name(name)
+}
+
+/// PartialObjectMetadata: nothing but the metadata.
+fn partial(json: &str) -> Result<Vec<u8>, EncodeError> {
+    let object: Map<String, Value> = serde_json::from_str(json)?;
+    let mut raw = Vec::new();
+    if let (Some(Value::Object(metadata)), Some(ty)) = (object.get("metadata"), by_name(OBJECT_META)) {
+        put_message(&mut raw, 1, &message(ty, metadata)?);
+    }
+    Ok(raw)
+}
+
+fn envelope(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
+    let mut type_meta = Vec::new();
+    put_message(&mut type_meta, 1, api_version.as_bytes());
+    put_message(&mut type_meta, 2, kind.as_bytes());
+    let mut out = Vec::with_capacity(raw.len() + type_meta.len() + 24);
+    out.extend_from_slice(PREFIX);
+    put_message(&mut out, 1, &type_meta);
+    put_message(&mut out, 2, raw);
+    // Encoding and content type, which Go writes also when they are empty.
+    put_message(&mut out, 3, &[]);
+    put_message(&mut out, 4, &[]);
+    out
+}
+
+/// The message of an object. What it is stands in the envelope, not here.
+fn message(ty: Type, map: &Map<String, Value>) -> Result<Vec<u8>, EncodeError> {
+    let known: Vec<(Field, &Value)> = map
+        .iter()
+        .filter(|(key, value)| !value.is_null() && !matches!(key.as_str(), "apiVersion" | "kind"))
+        .filter_map(|(key, value)| Some((ty.field(key).filter(|field| field.tag != 0)?, value)))
+        .collect();
+    fields(&known, 0, 0)
+}
+
+/// The fields that lie `level` embedded messages deep, and those messages themselves.
+fn fields(known: &[(Field, &Value)], level: usize, depth: usize) -> Result<Vec<u8>, EncodeError> {
+    let mut parts: Vec<(u16, Vec<u8>)> = Vec::with_capacity(known.len());
+    let mut embedded: Vec<u16> = Vec::new();
+    for (field, value) in known {
+        match field.via.get(level).copied().filter(|tag| *tag != 0) {
+            Some(tag) if !embedded.contains(&tag) => embedded.push(tag),
+            Some(_) => {}
+            None => parts.push((field.tag, one_field(field, value, depth)?)),
+        }
+    }
+    for tag in embedded {
+        let inner: Vec<(Field, &Value)> =
+            known.iter().filter(|(field, _)| field.via[level] == tag).map(|(field, value)| (*field, *value)).collect();
+        let mut part = Vec::new();
+        put_message(&mut part, tag, &fields(&inner, level + 1, depth)?);
+        parts.push((tag, part));
+    }
+    parts.sort_by_key(|(tag, _)| *tag);
+    Ok(parts.into_iter().flat_map(|(_, part)| part).collect())
+}
+
+fn one_field(field: &Field, value: &Value, depth: usize) -> Result<Vec<u8>, EncodeError> {
+    let misfit = || EncodeError::Misfit { field: field.json_name.to_owned() };
+    if depth > MAX_DEPTH {
+        return Err(misfit());
+    }
+    let mut out = Vec::new();
+    match field.kind {
+        FieldKind::One(element) => put(&mut out, field.tag, element, value, depth).ok_or_else(misfit)??,
+        FieldKind::List(element) => {
+            for item in value.as_array().ok_or_else(misfit)? {
+                put(&mut out, field.tag, element, item, depth).ok_or_else(misfit)??;
+            }
+        }
+        FieldKind::Map(element) => {
+            for (key, value) in value.as_object().ok_or_else(misfit)? {
+                let mut entry = Vec::new();
+                put_message(&mut entry, 1, key.as_bytes());
+                put(&mut entry, 2, element, value, depth).ok_or_else(misfit)??;
+                put_message(&mut out, field.tag, &entry);
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// Appends one value; `None` if it does not fit.
+fn put(out: &mut Vec<u8>, tag: u16, element: Element, value: &Value, depth: usize) -> Option<Result<(), EncodeError>> {
+    let mut inner = Vec::new();
+    match element {
+        Element::Bool => put_varint(out, tag, u64::from(value.as_bool()?)),
+        Element::Int32 | Element::Int64 => put_varint(out, tag, value.as_i64()?.cast_unsigned()),
+        Element::Double => {
+            put_key(out, tag, 1);
+            out.extend_from_slice(&value.as_f64()?.to_bits().to_le_bytes());
+        }
+        Element::String => put_message(out, tag, value.as_str()?.as_bytes()),
+        Element::Bytes => put_message(out, tag, &STANDARD.decode(value.as_str()?).ok()?),
+        Element::Object(ty) => {
+            let known = value.as_object()?.iter().filter(|(_, value)| !value.is_null());
+            let known: Vec<(Field, &Value)> =
+                known.filter_map(|(key, value)| Some((ty.field(key).filter(|field| field.tag != 0)?, value))).collect();
+            match fields(&known, 0, depth + 1) {
+                Ok(inner) => put_message(out, tag, &inner),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        Element::Time | Element::MicroTime => {
+            if !value.is_null() {
+                let at: Timestamp = value.as_str()?.parse().ok()?;
+                put_varint(&mut inner, 1, at.as_second().cast_unsigned());
+                put_varint(&mut inner, 2, i64::from(at.subsec_nanosecond()).cast_unsigned());
+            }
+            put_message(out, tag, &inner);
+        }
+        Element::Quantity => {
+            put_message(&mut inner, 1, text_of(value)?.as_bytes());
+            put_message(out, tag, &inner);
+        }
+        Element::IntOrString => {
+            let (kind, number, text) = match value {
+                Value::String(text) => (1, 0, text.as_str()),
+                number => (0, number.as_i64()?, ""),
+            };
+            put_varint(&mut inner, 1, kind);
+            put_varint(&mut inner, 2, number.cast_unsigned());
+            put_message(&mut inner, 3, text.as_bytes());
+            put_message(out, tag, &inner);
+        }
+        Element::StringList => {
+            for item in value.as_array()? {
+                put_message(&mut inner, 1, item.as_str()?.as_bytes());
+            }
+            put_message(out, tag, &inner);
+        }
+        Element::RawExtension | Element::Json | Element::FieldsV1 => {
+            put_message(&mut inner, 1, value.to_string().as_bytes());
+            put_message(out, tag, &inner);
+        }
+        Element::Any | Element::SchemaOrArray | Element::SchemaOrBool | Element::SchemaOrStringArray => return None,
+    }
+    Some(Ok(()))
+}
+
+/// Quantities are texts; a number is one that nobody has made canonical yet.
+fn text_of(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+fn put_message(out: &mut Vec<u8>, tag: u16, bytes: &[u8]) {
+    put_key(out, tag, 2);
+    varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+fn put_varint(out: &mut Vec<u8>, tag: u16, value: u64) {
+    put_key(out, tag, 0);
+    varint(out, value);
+}
+
+fn put_key(out: &mut Vec<u8>, tag: u16, wire: u64) {
+    varint(out, u64::from(tag) << 3 | wire);
+}
+
+fn varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(u8::try_from(value & 0x7f).unwrap_or_default() | 0x80);
+        value >>= 7;
+    }
+    out.push(u8::try_from(value).unwrap_or_default());
+}
+
+#[cfg(test)]
+mod tests;
