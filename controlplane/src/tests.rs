@@ -147,7 +147,7 @@ async fn a_store_that_closes_by_itself_ends_the_server_with_an_error() {
     assert_eq!(client.request_text(check("/livez/store")).await.unwrap(), "ok");
     fail.cancel();
     for path in ["/livez/store", "/readyz/store", "/livez", "/readyz"] {
-        let why = client.request_text(check(path)).await.unwrap_err().to_string();
+        let why = format!("{:?}", client.request_text(check(path)).await.unwrap_err());
         assert!(why.contains("the disk is in doubt"), "{path}: {why}");
     }
     drop(client);

@@ -2,12 +2,22 @@
 
 use std::{
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
 use futures::{Stream, stream::BoxStream};
 use http_body::{Frame, SizeHint};
+
+use crate::{
+    limits::Place,
+    progress::{PATIENCE, Progress},
+};
+
+/// Most of a whole body that is given away at once: what has been given away is out of sight.
+const PIECE: usize = 64 * 1024;
 
 /// Why a body ended early.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -74,9 +84,11 @@ impl http_body::Body for Body {
         match &mut *self {
             Self::Empty => Poll::Ready(None),
             Self::Full(bytes) => {
-                let bytes = std::mem::take(bytes);
-                *self = Self::Empty;
-                Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
+                let piece = bytes.split_to(PIECE.min(bytes.len()));
+                if bytes.is_empty() {
+                    *self = Self::Empty;
+                }
+                Poll::Ready((!piece.is_empty()).then(|| Ok(Frame::data(piece))))
             }
             Self::Chunks { source, left } => match source.next() {
                 Some(chunk) => {
@@ -107,6 +119,65 @@ impl http_body::Body for Body {
             Self::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Chunks { left, .. } => SizeHint::with_exact(*left),
             Self::Stream(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// A body, and what its request takes until it has gone.
+#[derive(Debug)]
+pub struct Held {
+    body: Body,
+    place: Option<Place>,
+    progress: Option<Arc<Progress>>,
+    /// Of a body without an end: how long the client may take for each piece.
+    patience: Option<Duration>,
+}
+
+impl Held {
+    /// `place` is given back when the body has gone; `progress` is told how the body gets on. A body with `patience` has
+    /// no end, and may have nothing to say.
+    pub(crate) fn new(
+        body: Body,
+        place: Option<Place>,
+        progress: Option<Arc<Progress>>,
+        patience: Option<Duration>,
+    ) -> Self {
+        if let Some(progress) = &progress {
+            progress.owe(patience.unwrap_or(PATIENCE));
+        }
+        Self { body, place, progress, patience }
+    }
+}
+
+impl http_body::Body for Held {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        if let (Some(progress), Some(patience)) = (&self.progress, self.patience) {
+            match &polled {
+                Poll::Ready(_) => progress.owe(patience),
+                Poll::Pending => progress.settle(),
+            }
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        drop(self.place.take());
+        if let Some(progress) = &self.progress {
+            progress.settle();
         }
     }
 }

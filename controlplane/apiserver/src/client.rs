@@ -9,33 +9,39 @@ use std::{
 use futures::future::BoxFuture;
 use http::{Request, Response};
 
-use crate::{body::Body, handler, server::ApiServer, user::UserInfo};
+use crate::{authn::Source, body::Held, handler, server::ApiServer, user::UserInfo};
 
 /// A client of `server` with identity `user`.
 pub(crate) fn client(server: Arc<ApiServer>, user: UserInfo) -> kube::Client {
-    kube::Client::new(InProcess { server, user: Arc::new(user) }, "default")
+    kube::Client::new(InProcess { server, source: Source::Part(Arc::new(user)) }, "default")
+}
+
+/// As [`client`], but with the limits of somebody else.
+#[cfg(test)]
+pub(crate) fn outsider(server: Arc<ApiServer>, user: UserInfo) -> kube::Client {
+    kube::Client::new(InProcess { server, source: Source::Outsider(Arc::new(user)) }, "default")
 }
 
 #[derive(Clone)]
 struct InProcess {
     server: Arc<ApiServer>,
-    user: Arc<UserInfo>,
+    source: Source,
 }
 
 impl tower::Service<Request<kube::client::Body>> for InProcess {
-    type Response = Response<Body>;
+    type Response = Response<Held>;
     type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+    type Future = BoxFuture<'static, Result<Response<Held>, Infallible>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
-        let Self { server, user } = self.clone();
+        let Self { server, source } = self.clone();
         Box::pin(async move {
             let (parts, body) = request.into_parts();
-            Ok(handler::handle(&server, user, parts, body).await)
+            Ok(handler::handle(&server, source, parts, body).await)
         })
     }
 }

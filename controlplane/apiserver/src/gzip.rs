@@ -41,7 +41,8 @@ pub(crate) fn compressed(method: &Method, headers: &HeaderMap, response: Respons
     Response::from_parts(parts, Body::Stream(Box::pin(futures::stream::iter(compressor))))
 }
 
-fn takes_gzip(headers: &HeaderMap) -> bool {
+/// Whether `Accept-Encoding` has it.
+pub(crate) fn takes_gzip(headers: &HeaderMap) -> bool {
     headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok()).any(|value| {
         value.split(',').any(|coding| {
             let mut parts = coding.split(';').map(str::trim);

@@ -1,24 +1,33 @@
-//! One request from its parts to its response: authorization, routing, limits; a panic stays in its request.
+//! One request from its parts to its response: who asks and whether they may, routing, limits; a panic stays in its
+//! request.
+
+mod incoming;
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use coracle_api::{resource::GroupResource, status::Status};
+use coracle_store::Revision;
 use futures::FutureExt as _;
-use http::{Method, Response, header, request::Parts};
-use http_body_util::BodyExt as _;
+use http::{Method, Response, StatusCode, request::Parts};
 
 use crate::{
-    authn::impersonation,
+    authn::{self, Source, impersonation},
     authz::{Attributes, admission},
-    body::Body,
+    body::{Body, Held},
     encoding::Form,
     endpoints::{self, Call},
     gzip,
+    limits::{Asking, Place, RETRY_SECS},
     metrics::Observation,
     metrics_api, nonresource,
+    progress::PATIENCE,
     query::Query,
-    registry::{store::update::Part, strategy::Subresource},
+    registry::{
+        resource::Resource,
+        store::{cache_status, update::Part},
+        strategy::{ResourceInfo, Subresource},
+    },
     reply::{self, Reply},
     request_info::{RequestInfo, ResourceRequest, Verb},
     review, route,
@@ -28,23 +37,20 @@ use crate::{
     user::UserInfo,
 };
 
-/// Most bytes of a request body.
-///
-/// Source: `k8s.io/apiserver/pkg/server/config.go`, `MaxRequestBodyBytes`.
-pub(crate) const BODY_LIMIT: usize = 3 * 1024 * 1024;
-const RETRY_SECS: u32 = 1;
 /// As upstream, `--request-timeout`.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// For the whole body of a request.
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Logs and pages behind proxies may be read slowly, as by somebody who scrolls.
+const SLOW_READER: Duration = Duration::from_secs(15 * 60);
 
 /// Answers one request. Never fails: failures are answers too.
-pub(crate) async fn handle<B>(server: &Arc<ApiServer>, user: Arc<UserInfo>, parts: Parts, body: B) -> Response<Body>
+pub(crate) async fn handle<B>(server: &Arc<ApiServer>, source: Source, parts: Parts, mut body: B) -> Response<Held>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {
     let mut seen = Observation::new(&server.metrics, &parts.method);
-    let answer = AssertUnwindSafe(route(server, user, &parts, body, &mut seen)).catch_unwind().await;
+    let mut course = Course::default();
+    let routed = route(server, &source, &parts, &mut body, &mut seen, &mut course);
+    let answer = AssertUnwindSafe(routed).catch_unwind().await;
     let response = match answer {
         Ok(Ok(response)) => response,
         Ok(Err(status)) => reply::failure(&status),
@@ -59,65 +65,180 @@ where
     };
     let response = gzip::compressed(&parts.method, &parts.headers, response);
     let response = if parts.method == Method::HEAD { reply::without_body(response) } else { response };
-    seen.finish(response)
+    let response = seen.finish(response);
+    match (response.status(), source.connection(), &mut course.place) {
+        (StatusCode::SWITCHING_PROTOCOLS, Some(connection), place) => {
+            place.take().into_iter().for_each(|place| connection.is_upgraded(place));
+        }
+        _ if course.is_known => incoming::discard(&server.limits, &parts, &mut body).await,
+        _ => {}
+    }
+    let patience = course.patience.filter(|_| response.status() == StatusCode::OK);
+    response.map(|body| Held::new(body, course.place, source.progress(), patience))
+}
+
+/// What became of a request on its way.
+#[derive(Default)]
+struct Course {
+    /// Its sender is somebody.
+    is_known: bool,
+    /// Kept until the answer has gone.
+    place: Option<Place>,
+    /// Of an answer without an end: how long each piece may take.
+    patience: Option<Duration>,
 }
 
 async fn route<B>(
     server: &Arc<ApiServer>,
-    user: Arc<UserInfo>,
+    source: &Source,
     parts: &Parts,
-    body: B,
+    body: &mut B,
     seen: &mut Observation<'_>,
+    course: &mut Course,
 ) -> Result<Response<Body>, Status>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let request = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
+    let user = authn::authenticate(server, source, &parts.headers).await?;
+    let asking = server.limits.asking(&user, source.is_part());
+    if !Arc::ptr_eq(&user, &server.anonymous) {
+        source.is_somebody(&server.limits, asking)?;
+        course.is_known = true;
+    }
     route::check(&server.registry, &request)?;
-    let permit = if is_exempt(&request) {
-        None
-    } else {
-        let permit = server.in_flight.try_acquire();
-        seen.is_in_flight(parts.method.is_safe());
-        Some(permit.map_err(|_| Status::too_many_requests(RETRY_SECS))?)
-    };
-    // What may last has no deadline.
-    let timeout = permit.is_some().then(|| query.timeout(REQUEST_TIMEOUT)).transpose()?;
     let user = impersonation::effective(server, user, &parts.headers)?;
     let attributes = Attributes::of_request(&user, &parts.method, &request, &query);
     if !server.authorizer.allows(&attributes) {
         // Perhaps by a role that was written a moment ago. If the cache cannot follow, the answer is as good as no.
+        let _place = server.limits.waiting_place(asking)?;
         let _ = server.store.cache.catch_up().await;
         server.authorizer.authorize(&attributes)?;
     }
+    let reads = parts.method.is_safe();
     let info = match &request {
-        RequestInfo::NonResource { path } => return nonresource::serve(server, parts, path, &query),
+        RequestInfo::NonResource { path } => {
+            if !is_health(path) {
+                seen.is_in_flight(reads);
+                course.place = Some(server.limits.place(asking, &request, reads).await?);
+            }
+            return nonresource::serve(server, parts, path, &query);
+        }
         RequestInfo::Resource(info) => info,
     };
-    if let Some(kind) = review::kind(info) {
-        let body = read_body(parts, body).await?;
-        let answer = Box::pin(review::create(server, &user, info, kind, &parts.headers, &body)).await;
-        return answer.map(Reply::into_response);
+    let target = Target::find(server, info)?;
+    target.tell(info, seen);
+    let read = if target.has_body(info) {
+        let _reading = server.limits.reading_place(asking)?;
+        incoming::read(parts, body, server.limits.room(asking)).await?
+    } else {
+        incoming::Read::default()
+    };
+    wait_for_revision(server, asking, info, &query).await?;
+    let size = read.bytes.len();
+    let answer = target.answer(server, &user, parts, info, &query, read.bytes.clone());
+    if is_long_running(info) {
+        course.place = server.limits.lasting_place(asking)?;
+        course.patience = Some(if info.verb == Verb::Watch { PATIENCE } else { SLOW_READER });
+        return answer.await;
     }
-    if let Some(about) = metrics_api::find(info) {
-        seen.is_about(info, about);
-        return Box::pin(metrics_api::serve(server, info, &query, about)).await.map(Reply::into_response);
+    seen.is_in_flight(reads);
+    course.place = Some(server.limits.place(asking, &request, reads).await?);
+    let timeout = query.timeout(REQUEST_TIMEOUT)?;
+    let timely = async {
+        match tokio::time::timeout(timeout, answer).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Status::timeout("request did not complete within the allotted timeout", RETRY_SECS)),
+        }
+    };
+    server.limits.worked_on(size, timely).await
+}
+
+/// Waits for the revision that a read asks for, if it is not there yet, without a place among those that are served.
+async fn wait_for_revision(
+    server: &ApiServer,
+    asking: Asking,
+    info: &ResourceRequest<'_>,
+    query: &Query<'_>,
+) -> Result<(), Status> {
+    let cache = &server.store.cache;
+    let asked = query.text("resourceVersion").filter(|_| info.verb.is_read()).and_then(|text| text.parse().ok());
+    match asked.map(Revision).filter(|revision| *revision > cache.revision()) {
+        Some(revision) => {
+            let _place = server.limits.waiting_place(asking)?;
+            cache.wait_for(revision).await.map_err(cache_status)
+        }
+        None => Ok(()),
     }
-    if let Some(about) = unstored::find(info) {
-        seen.is_about(info, about);
-        let body = if info.verb.is_read() { Bytes::new() } else { read_body(parts, body).await? };
-        let request = unstored::Request { server, user: &user, info, query: &query, headers: &parts.headers, body };
-        return Box::pin(unstored::serve(request, about)).await.map(Reply::into_response);
+}
+
+/// What a request to a resource is about.
+enum Target<'a> {
+    Review(&'static str),
+    Metrics(&'static ResourceInfo),
+    Unstored(&'static ResourceInfo),
+    Stored(&'a Arc<Resource>),
+}
+
+impl<'a> Target<'a> {
+    fn find(server: &'a ApiServer, info: &ResourceRequest<'_>) -> Result<Self, Status> {
+        if let Some(kind) = review::kind(info) {
+            return Ok(Self::Review(kind));
+        }
+        if let Some(about) = metrics_api::find(info) {
+            return Ok(Self::Metrics(about));
+        }
+        if let Some(about) = unstored::find(info) {
+            return Ok(Self::Unstored(about));
+        }
+        let resource = server.registry.get(info.group, info.version, info.resource);
+        resource.map(Self::Stored).ok_or_else(Status::no_such_path)
     }
-    let resource = server.registry.get(info.group, info.version, info.resource).ok_or_else(Status::no_such_path)?;
-    seen.is_about(info, resource.info);
-    let body = if info.verb.is_read() { Bytes::new() } else { read_body(parts, body).await? };
-    let call = Call { server, user: &user, resource, info, query: &query, headers: &parts.headers, body };
-    let Some(timeout) = timeout else { return dispatch(&call, parts).await };
-    match tokio::time::timeout(timeout, dispatch(&call, parts)).await {
-        Ok(answer) => answer,
-        Err(_) => Err(Status::timeout("request did not complete within the allotted timeout", RETRY_SECS)),
+
+    fn tell(&self, info: &ResourceRequest<'_>, seen: &mut Observation<'_>) {
+        match self {
+            Self::Review(_) => {}
+            Self::Metrics(about) | Self::Unstored(about) => seen.is_about(info, about),
+            Self::Stored(resource) => seen.is_about(info, resource.info),
+        }
+    }
+
+    fn has_body(&self, info: &ResourceRequest<'_>) -> bool {
+        match self {
+            Self::Review(_) => true,
+            Self::Metrics(_) => false,
+            Self::Unstored(_) | Self::Stored(_) => !info.verb.is_read(),
+        }
+    }
+
+    async fn answer(
+        self,
+        server: &Arc<ApiServer>,
+        user: &UserInfo,
+        parts: &Parts,
+        info: &ResourceRequest<'_>,
+        query: &Query<'_>,
+        body: Bytes,
+    ) -> Result<Response<Body>, Status> {
+        let headers = &parts.headers;
+        match self {
+            Self::Review(kind) => {
+                let answer = Box::pin(review::create(server, user, info, kind, headers, &body));
+                answer.await.map(Reply::into_response)
+            }
+            Self::Metrics(about) => {
+                Box::pin(metrics_api::serve(server, info, query, about)).await.map(Reply::into_response)
+            }
+            Self::Unstored(about) => {
+                let request = unstored::Request { server, user, info, query, headers, body };
+                Box::pin(unstored::serve(request, about)).await.map(Reply::into_response)
+            }
+            Self::Stored(resource) => {
+                let call = Call { server, user, resource, info, query, headers, body };
+                dispatch(&call, parts).await
+            }
+        }
     }
 }
 
@@ -164,14 +285,9 @@ pub(crate) fn unsupported(call: &Call<'_>) -> Status {
     Status::method_not_supported(&resource, call.info.verb.as_str())
 }
 
-/// Whether a request is not counted among those in flight: it may last, or asks how the server is.
-fn is_exempt(request: &RequestInfo<'_>) -> bool {
-    match request {
-        RequestInfo::Resource(info) => is_long_running(info),
-        RequestInfo::NonResource { path } => {
-            ["/healthz", "/livez", "/readyz"].iter().any(|health| path.starts_with(health))
-        }
-    }
+/// Whether a path asks how the server is: always told.
+fn is_health(path: &str) -> bool {
+    ["/healthz", "/livez", "/readyz"].iter().any(|health| path.starts_with(health))
 }
 
 /// Whether a request may last.
@@ -180,45 +296,4 @@ fn is_long_running(info: &ResourceRequest<'_>) -> bool {
         || [Subresource::Log, Subresource::Exec, Subresource::Attach, Subresource::Portforward, Subresource::Proxy]
             .iter()
             .any(|subresource| subresource.name() == info.subresource)
-}
-
-async fn read_body<B>(parts: &Parts, body: B) -> Result<Bytes, Status>
-where
-    B: http_body::Body<Data = Bytes> + Send + Unpin,
-{
-    match tokio::time::timeout(BODY_TIMEOUT, gather(parts, body)).await {
-        Ok(body) => body,
-        Err(_) => Err(Status::timeout("the request body did not arrive in time", RETRY_SECS)),
-    }
-}
-
-async fn gather<B>(parts: &Parts, mut body: B) -> Result<Bytes, Status>
-where
-    B: http_body::Body<Data = Bytes> + Send + Unpin,
-{
-    let too_large = || Status::request_entity_too_large(BODY_LIMIT);
-    let announced = parts.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-    if announced.is_some_and(|length: usize| length > BODY_LIMIT) {
-        return Err(too_large());
-    }
-    let mut first: Option<Bytes> = None;
-    let mut gathered = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| Status::bad_request("unable to read the request body"))?;
-        let Ok(data) = frame.into_data() else { continue };
-        if gathered.len() + first.as_ref().map_or(0, Bytes::len) + data.len() > BODY_LIMIT {
-            return Err(too_large());
-        }
-        // Bodies of one frame, nearly all, are not copied.
-        match first.take() {
-            None if gathered.is_empty() => first = Some(data),
-            None => gathered.extend_from_slice(&data),
-            Some(start) => {
-                gathered.reserve(start.len() + data.len());
-                gathered.extend_from_slice(&start);
-                gathered.extend_from_slice(&data);
-            }
-        }
-    }
-    Ok(first.unwrap_or_else(|| gathered.freeze()))
 }

@@ -3,15 +3,16 @@
 //! One generic registry serves every kind; a kind adds a small pure strategy. The way of a request:
 //!
 //! ```text
-//! serve (TLS, HTTP) > handler (limits, panics) > request_info > authn > authz > endpoints/<verb>
+//! serve (TLS, HTTP) > handler (panics) > request_info > authn > authz > limits > endpoints/<verb>
 //!    > registry/store (defaults, validation, optimistic lock) > store backend > watch_cache > watchers
 //! ```
 //!
 //! | module | does |
 //! |---|---|
 //! | [`server`] | [`ApiServer`]: what is built once, and the in-process client |
-//! | `serve` | listening, TLS, connections, limits |
+//! | `serve` | listening, TLS, connections |
 //! | `handler` | one request from parts to response |
+//! | `limits`, `progress` | what requests may take at once, and how long answers may stand still |
 //! | [`request_info`] | what a URL asks for, in upstream's terms |
 //! | `route` | which URLs there are: the scope of a path against the scope of the kind |
 //! | `authn`, `authz` | who asks, and whether they may |
@@ -51,11 +52,13 @@ mod event_expiry;
 pub mod fuzzing;
 mod gzip;
 mod handler;
+mod limits;
 mod list_options;
 mod metrics;
 mod metrics_api;
 mod nonresource;
 pub mod pki;
+mod progress;
 mod query;
 mod reply;
 pub mod request_info;

@@ -77,7 +77,7 @@ pub(crate) async fn serve(
             resource.cache.list(&ListRequest::all(selection)).map_err(cache_status)?.entries
         }
     };
-    let items = if about.plural == "nodes" { nodes(server, &objects).await } else { pods(server, &objects).await };
+    let items = if about.plural == "nodes" { nodes(server, &objects).await } else { pods(server, &objects).await? };
     if info.verb == Verb::Get {
         let mut item = items.into_iter().next().ok_or_else(|| Status::not_found(&group_resource, &info.name))?;
         item["kind"] = about.kind.into();
@@ -104,15 +104,19 @@ async fn nodes(server: &Arc<ApiServer>, nodes: &[Arc<Entry>]) -> Vec<Value> {
     items.collect()
 }
 
-async fn pods(server: &Arc<ApiServer>, pods: &[Arc<Entry>]) -> Vec<Value> {
-    let mut placed = Vec::with_capacity(pods.len());
-    for pod in pods {
-        let Ok(object) = serde_json::from_slice::<Value>(pod.unmanaged()) else { continue };
+/// The running pods among these, with their nodes.
+fn placed(pods: &[Arc<Entry>]) -> Vec<(&Arc<Entry>, String)> {
+    let node_of = |pod: &Arc<Entry>| {
+        let object = serde_json::from_slice::<Value>(pod.unmanaged()).ok()?;
         let node = meta::get_str(&object, &["spec", "nodeName"]);
-        if !node.is_empty() && meta::get_str(&object, &["status", "phase"]) == "Running" {
-            placed.push((pod, node.to_owned()));
-        }
-    }
+        let is_running = !node.is_empty() && meta::get_str(&object, &["status", "phase"]) == "Running";
+        is_running.then(|| node.to_owned())
+    };
+    pods.iter().filter_map(|pod| Some((pod, node_of(pod)?))).collect()
+}
+
+async fn pods(server: &Arc<ApiServer>, pods: &[Arc<Entry>]) -> Result<Vec<Value>, Status> {
+    let placed: Vec<_> = server.limits.beside(pods.iter().map(|pod| pod.json_len()).sum(), || placed(pods)).await?;
     let mut names: Vec<&str> = placed.iter().map(|(_, node)| node.as_str()).collect();
     names.sort_unstable();
     names.dedup();
@@ -123,7 +127,7 @@ async fn pods(server: &Arc<ApiServer>, pods: &[Arc<Entry>]) -> Vec<Value> {
         item["metadata"] = metadata(pod);
         Some(item)
     });
-    items.collect()
+    Ok(items.collect())
 }
 
 fn metadata(entry: &Entry) -> Value {

@@ -1,21 +1,23 @@
 //! Paths that are no resources: health, version, discovery, OpenAPI.
 
-use std::sync::{
-    Arc, LazyLock,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    borrow::Cow,
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use bytes::Bytes;
 use coracle_api::{exposition, status::Status};
 use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
 use serde_json::json;
-use sha2::{Digest, Sha256};
 
 use crate::{
     authn::issuer,
     body::Body,
     discovery::{self, Document},
-    metrics, openapi,
+    gzip, metrics, openapi,
     query::Query,
     reply::{Reply, TEXT},
     server::ApiServer,
@@ -63,16 +65,20 @@ fn negotiate(accept: &str) -> Result<discovery::Form, Status> {
 fn openapi_v2(parts: &Parts, accept: &str) -> Result<Reply, Status> {
     let form = openapi::v2::Form::negotiate(accept)
         .ok_or_else(|| Status::not_acceptable(&["application/json", openapi::v2::Form::Protobuf.content_type()]))?;
-    let body = openapi::v2::document(form);
-    let tag = format!("\"{}\"", hex::encode_upper(Sha256::digest(&body)));
-    let known = parts.headers.get(header::IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == tag.as_bytes());
+    let document = openapi::v2::cached(form);
+    let known =
+        parts.headers.get(header::IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == document.tag.as_bytes());
     let mut reply = if known {
         Reply::new(StatusCode::NOT_MODIFIED, "", Body::Empty)
+    } else if gzip::takes_gzip(&parts.headers) {
+        let mut reply = Reply::new(StatusCode::OK, form.content_type(), document.compressed.clone());
+        reply.headers.push((header::CONTENT_ENCODING, HeaderValue::from_static("gzip")));
+        reply
     } else {
-        Reply::new(StatusCode::OK, form.content_type(), body)
+        Reply::new(StatusCode::OK, form.content_type(), document.plain())
     };
-    reply.headers.push((header::VARY, HeaderValue::from_static("Accept")));
-    reply.headers.extend(HeaderValue::from_str(&tag).map(|tag| (header::ETAG, tag)));
+    reply.headers.push((header::VARY, HeaderValue::from_static("Accept, Accept-Encoding")));
+    reply.headers.extend(HeaderValue::from_str(&document.tag).map(|tag| (header::ETAG, tag)));
     Ok(reply)
 }
 
@@ -156,15 +162,15 @@ fn root() -> Reply {
 }
 
 /// One check: its name, and what is wrong.
-type Check = (&'static str, Option<&'static str>);
+type Check = (&'static str, Option<Cow<'static, str>>);
 
 fn checks(server: &ApiServer) -> Vec<Check> {
-    let stopping = server.shutdown.is_cancelled().then_some("the server is shutting down");
-    let bootstrapped = (!server.is_bootstrapped()).then_some("the first objects are still being written");
+    let stopping = server.shutdown.is_cancelled().then_some("the server is shutting down".into());
+    let bootstrapped = (!server.is_bootstrapped()).then_some("the first objects are still being written".into());
     vec![
         ("ping", None),
         ("log", None),
-        ("store", None),
+        ("store", server.store.backend.failure().map(Cow::Owned)),
         ("poststarthook/bootstrap", bootstrapped),
         ("shutdown", stopping),
     ]
@@ -172,7 +178,9 @@ fn checks(server: &ApiServer) -> Vec<Check> {
 
 /// What else runs in this process.
 fn parts(server: &ApiServer) -> Vec<Check> {
-    let wrong = |well: &AtomicBool| (!well.load(Ordering::Acquire)).then_some("it has died and is started again");
+    let wrong = |well: &AtomicBool| {
+        (!well.load(Ordering::Acquire)).then_some(Cow::Borrowed("it has died and is started again"))
+    };
     server.parts.lock().iter().map(|(part, well)| (*part, wrong(well))).collect()
 }
 

@@ -17,7 +17,7 @@ use coracle_store::Backend;
 use ipnet::IpNet;
 use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::{net::TcpListener, sync::Semaphore};
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -26,6 +26,7 @@ use crate::{
     authn::{TokenCache, service_account::TokenSigner},
     authz::Chain,
     bootstrap, client, event_expiry,
+    limits::Limits,
     metrics::Metrics,
     pki::{Pki, PkiError},
     registry::{
@@ -56,9 +57,9 @@ pub struct ApiServerConfig {
     pub advertise: SocketAddr,
     /// Bearer tokens known from the start.
     pub static_tokens: HashMap<String, UserInfo>,
-    /// Requests in flight, watches and streams not counted, before 429.
+    /// Requests in flight, watches and streams not counted, before 429: of all who have no share of their own.
     pub max_in_flight: usize,
-    /// Connections at once; further ones wait in the kernel's queue.
+    /// Connections at once. Beyond, those go first whose client has not said who it is.
     pub max_connections: usize,
 }
 
@@ -116,7 +117,7 @@ pub struct ApiServer {
     pub(crate) anonymous: Arc<UserInfo>,
     addresses: Option<ServiceAddresses>,
     quotas: Option<Quotas>,
-    pub(crate) in_flight: Semaphore,
+    pub(crate) limits: Limits,
     pub(crate) shutdown: CancellationToken,
     bootstrapped: AtomicBool,
     pub(crate) metrics: Metrics,
@@ -156,7 +157,7 @@ impl ApiServer {
             signer,
             node_tls,
             anonymous: Arc::new(UserInfo::anonymous()),
-            in_flight: Semaphore::new(config.max_in_flight),
+            limits: Limits::new(config.max_in_flight, config.max_connections),
             shutdown,
             bootstrapped: AtomicBool::new(false),
             metrics,

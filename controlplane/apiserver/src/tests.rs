@@ -3,9 +3,11 @@
 mod apply;
 mod authorization;
 mod bad_input;
+mod connections;
 mod crud;
 mod deletion;
 mod evictions;
+mod floods;
 mod forms;
 mod lists;
 mod nodes;

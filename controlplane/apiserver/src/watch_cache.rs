@@ -248,6 +248,15 @@ impl WatchCache {
         }
     }
 
+    /// Whether [`WatchCache::catch_up`] would return at once.
+    pub(crate) fn is_current(&self) -> bool {
+        let revision = self.backend.current_revision();
+        if self.shared.applied() < revision {
+            self.shared.source.pull(&self.shared, revision);
+        }
+        self.shared.applied() >= revision
+    }
+
     /// Waits until the cache has everything that the store had acknowledged when this was called: a consistent read.
     ///
     /// # Errors

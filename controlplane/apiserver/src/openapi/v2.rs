@@ -1,13 +1,20 @@
 //! OpenAPI v2, for clients that are older than v3: one document of everything, as JSON or in gnostic's protobuf form.
 //!
-//! Rewritten from v3, path by path and type by type, so that no tree of the whole is ever in memory; nothing is kept.
+//! Rewritten from v3, path by path and type by type, so that no tree of the whole is ever in memory. It never changes while
+//! the process lives: what is kept is its compressed form, a tenth of it.
 //!
 //! Source: `k8s.io/kube-openapi/pkg/handler` and `pkg/builder` at v1.37.
 
-use std::sync::LazyLock;
+use std::{
+    io::{Read as _, Write as _},
+    sync::LazyLock,
+};
 
+use bytes::Bytes;
 use coracle_api::schema::{self, Type};
+use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::{gnostic, paths, roots};
 use crate::discovery::infos;
@@ -54,8 +61,43 @@ impl Form {
     }
 }
 
+/// A document as it is kept.
+pub(crate) struct Cached {
+    /// With gzip.
+    pub(crate) compressed: Bytes,
+    /// In quotes, as `ETag` has it.
+    pub(crate) tag: String,
+}
+
+impl Cached {
+    fn make(form: Form) -> Self {
+        let document = document(form);
+        let tag = format!("\"{}\"", hex::encode_upper(Sha256::digest(&document)));
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        let compressed = encoder.write_all(&document).and_then(|()| encoder.finish());
+        Self { compressed: compressed.expect("a vector takes everything").into(), tag }
+    }
+
+    /// For the few clients that do not take gzip.
+    pub(crate) fn plain(&self) -> Vec<u8> {
+        let mut document = Vec::new();
+        GzDecoder::new(&self.compressed[..]).read_to_end(&mut document).expect("it was compressed here");
+        document
+    }
+}
+
+/// The whole document, made when it is first asked for.
+pub(crate) fn cached(form: Form) -> &'static Cached {
+    static JSON: LazyLock<Cached> = LazyLock::new(|| Cached::make(Form::Json));
+    static PROTOBUF: LazyLock<Cached> = LazyLock::new(|| Cached::make(Form::Protobuf));
+    match form {
+        Form::Json => &JSON,
+        Form::Protobuf => &PROTOBUF,
+    }
+}
+
 /// The whole document.
-pub(crate) fn document(form: Form) -> Vec<u8> {
+fn document(form: Form) -> Vec<u8> {
     match form {
         Form::Json => json_document(),
         Form::Protobuf => gnostic::document(&frame(), paths(), definitions()),

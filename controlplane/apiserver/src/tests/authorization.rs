@@ -239,24 +239,3 @@ async fn nodes_write_their_own_objects_alone() {
     assert_eq!(node.delete(&format!("{PODS}/mine"), now.clone()).await.0, 200);
     assert_eq!(node.delete(&format!("{PODS}/other"), now).await.0, 403);
 }
-
-#[tokio::test]
-async fn requests_beyond_the_bound_come_back_later() {
-    let world = World::new().await;
-    let all = u32::try_from(world.server.in_flight.available_permits()).unwrap();
-    let permits = world.server.in_flight.acquire_many(all).await.unwrap();
-    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}).to_string();
-    for (method, path) in
-        [("GET", PODS), ("GET", "/version"), ("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews")]
-    {
-        let response = world.admin.response(method, path, "application/json", review.clone()).await;
-        assert_eq!(
-            (response.status().as_u16(), &response.headers()["retry-after"]),
-            (429, &"1".parse().unwrap()),
-            "{path}"
-        );
-    }
-    assert_eq!(world.admin.get("/livez").await.0, 200, "health is always told");
-    drop(permits);
-    assert_eq!(world.admin.get(PODS).await.0, 200);
-}

@@ -20,6 +20,11 @@ impl Raw {
         Self(server.client(user))
     }
 
+    /// As [`Raw::of`], with the limits of somebody who is no part of this process.
+    pub(super) fn outside(server: &std::sync::Arc<crate::ApiServer>, user: UserInfo) -> Self {
+        Self(crate::client::outsider(std::sync::Arc::clone(server), user))
+    }
+
     /// Code and JSON of the answer.
     pub(super) async fn send(&self, method: &str, path: &str, kind: &str, body: impl Into<Bytes>) -> (u16, Value) {
         let response = self.response(method, path, kind, body).await;

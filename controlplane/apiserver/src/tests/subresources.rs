@@ -61,7 +61,7 @@ async fn token_lives_as_long_as_its_account() {
     let mut headers = http::HeaderMap::new();
     let bearer = format!("Bearer {}", answer["status"]["token"].as_str().unwrap());
     headers.insert("authorization", bearer.parse().unwrap());
-    let user = crate::authn::authenticate(&listening.server, None, &headers).await.unwrap();
+    let user = crate::authn::credentials(&listening.server, None, &headers).await.unwrap();
     assert_eq!(user.name, "system:serviceaccount:default:robot");
     assert!(user.is_in("system:serviceaccounts:default"));
     let elsewhere =
@@ -69,12 +69,12 @@ async fn token_lives_as_long_as_its_account() {
     let (_, other) = admin.post(&format!("{accounts}/robot/token"), elsewhere).await;
     let bearer = format!("Bearer {}", other["status"]["token"].as_str().unwrap());
     headers.insert("authorization", bearer.parse().unwrap());
-    assert!(crate::authn::authenticate(&listening.server, None, &headers).await.is_err(), "another audience");
+    assert!(crate::authn::credentials(&listening.server, None, &headers).await.is_err(), "another audience");
     let (_, last) = admin.post(&format!("{accounts}/robot/token"), request).await;
     admin.delete(&format!("{accounts}/robot"), json!({})).await;
     let bearer = format!("Bearer {}", last["status"]["token"].as_str().unwrap());
     headers.insert("authorization", bearer.parse().unwrap());
-    assert!(crate::authn::authenticate(&listening.server, None, &headers).await.is_err(), "deleted account");
+    assert!(crate::authn::credentials(&listening.server, None, &headers).await.is_err(), "deleted account");
 }
 
 #[tokio::test]

@@ -90,9 +90,9 @@ async fn an_expired_certificate_is_nobodys_on_an_open_connection() {
         crate::authn::x509::Holder::of(certificate.der()).unwrap()
     };
     let headers = http::HeaderMap::new();
-    let user = crate::authn::authenticate(&server, Some(&holder(2900)), &headers).await.unwrap();
+    let user = crate::authn::credentials(&server, Some(&holder(2900)), &headers).await.unwrap();
     assert_eq!(user.name, "alice");
-    let expired = crate::authn::authenticate(&server, Some(&holder(2020)), &headers).await;
+    let expired = crate::authn::credentials(&server, Some(&holder(2020)), &headers).await;
     assert_eq!(expired.unwrap_err().code, 401);
 }
 

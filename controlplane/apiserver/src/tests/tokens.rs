@@ -33,7 +33,7 @@ async fn token(admin: &Raw, spec: Value) -> String {
 async fn who(server: &ApiServer, token: &str) -> Option<Arc<UserInfo>> {
     let mut headers = HeaderMap::new();
     headers.insert("authorization", HeaderValue::from_str(&format!("Bearer {token}")).unwrap());
-    authn::authenticate(server, None, &headers).await.ok()
+    authn::credentials(server, None, &headers).await.ok()
 }
 
 async fn review(admin: &Raw, token: &str, audiences: Value) -> Value {

@@ -199,9 +199,14 @@ impl ResourceCache {
     }
 
     /// See [`Watcher::progress`].
-    pub(super) fn progress(&self, group: &Group, cursor: &mut u64, scope: &Scope) -> Option<Revision> {
+    pub(super) fn progress(&self, group: &Group, cursor: &mut u64, selection: &Selection) -> Option<Revision> {
         let state = self.state.read();
-        if group.has_lost(*cursor) || state.ring.from(*cursor).any(|(_, event)| concerns(scope, event)) {
+        // What the selection leaves out was never delivered and never will be: a watcher of one node's pods gets on while
+        // only others' change.
+        let waits = |event: &WatchEvent| {
+            concerns(&selection.scope, event) && event.shown_to(|entry| selection.selects(entry)).is_some()
+        };
+        if group.has_lost(*cursor) || state.ring.from(*cursor).any(|(_, event)| waits(event)) {
             return None;
         }
         *cursor = state.ring.end();
@@ -316,26 +321,36 @@ impl ResourceCache {
     }
 
     fn snapshot_at(&self, revision: Revision) -> Result<Snapshot, WatchCacheError> {
-        let mut state = self.state.write();
+        if let Some(pinned) = self.pinned(revision) {
+            return Ok(pinned);
+        }
+        let state = self.state.read();
         let current = self.revision_of(&state);
         if revision > current {
             return Err(WatchCacheError::TooLarge { asked: revision, current });
-        }
-        if let Some(pin) = state.pins.iter_mut().find(|pin| pin.snapshot.revision == revision) {
-            pin.used = Instant::now();
-            return Ok(pin.snapshot.clone());
         }
         let Some(sequence) = state.ring.after(revision) else {
             return Err(WatchCacheError::TooOld { asked: revision, oldest: state.ring.start() });
         };
         let mut entries = state.entries.clone();
-        for (_, event) in state.ring.from(sequence).rev() {
+        let since: Vec<Arc<WatchEvent>> = state.ring.from(sequence).map(|(_, event)| Arc::clone(event)).collect();
+        // Thousands of steps: not while writers wait.
+        drop(state);
+        for event in since.iter().rev() {
             match &event.prev {
                 Some(prev) => entries.insert(ByKey(Arc::clone(prev))),
                 None => entries.remove(event.entry.key()),
             };
         }
         Ok(Snapshot { revision, entries })
+    }
+
+    /// A state that is kept for continue tokens.
+    fn pinned(&self, revision: Revision) -> Option<Snapshot> {
+        let mut state = self.state.write();
+        let pin = state.pins.iter_mut().find(|pin| pin.snapshot.revision == revision)?;
+        pin.used = Instant::now();
+        Some(pin.snapshot.clone())
     }
 
     /// Keeps a state for the continue tokens that refer to it.

@@ -89,7 +89,7 @@ impl Watcher {
 
     /// A revision that a bookmark may announce now: everything up to it has been delivered. `None` while events wait.
     pub fn progress(&mut self) -> Option<Revision> {
-        self.resource.progress(&self.group, &mut self.cursor, &self.selection.scope)
+        self.resource.progress(&self.group, &mut self.cursor, &self.selection)
     }
 }
 

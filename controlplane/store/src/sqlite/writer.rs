@@ -158,6 +158,10 @@ impl Writer {
             }
             // Once more: only the first time there is something to give up.
             Err(source) if is_full(&source) && self.roll_back() && self.reserve.give_up() => {
+                // What the write-ahead log holds twice is room as well. Without it there is the reserve alone.
+                if let Err(error) = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
+                    tracing::debug!(%error, "could not truncate the write-ahead log");
+                }
                 self.commit(txns.into_iter().zip(batch.replies).collect())
             }
             Err(source) => self.fail(batch.replies, source),

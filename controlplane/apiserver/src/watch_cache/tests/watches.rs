@@ -141,6 +141,30 @@ async fn bookmark_is_safe_only_when_nothing_waits() {
 }
 
 #[tokio::test]
+async fn bookmarks_of_a_narrowed_watch_go_on_while_only_others_change() {
+    let cluster = Cluster::start().await;
+    let by_field = |node: &'static str| {
+        let is_there = move |entry: &Entry| entry.fields().iter().any(|(_, value)| &**value == node);
+        everything().filter(Arc::new(is_there)).requires_field("spec.nodeName", node)
+    };
+    let mut kubelet = cluster.pods.watch(by_field("n1"), Revision(0)).unwrap();
+    let mut labelled = cluster.pods.watch(with_app("db"), Revision(0)).unwrap();
+    for n in 1..=20 {
+        cluster.pod(&format!("ns/p{n}"), "web", "n2").await;
+        assert_eq!((kubelet.progress(), labelled.progress()), (Some(Revision(n)), Some(Revision(n))));
+    }
+    cluster.pod("ns/own", "db", "n1").await;
+    assert_eq!((kubelet.progress(), labelled.progress()), (None, None), "its own waits");
+    for watcher in [&mut kubelet, &mut labelled] {
+        assert_eq!(take(watcher, 1).await, ["ADDED own@21"]);
+        assert_eq!(watcher.progress(), Some(Revision(21)));
+    }
+    // It leaves the selection: an event of its own.
+    cluster.pod("ns/own", "web", "n2").await;
+    assert_eq!(kubelet.progress(), None);
+}
+
+#[tokio::test]
 async fn event_shares_its_bytes_with_all_watchers_and_the_list() {
     let cluster = Cluster::start().await;
     let mut first = cluster.pods.watch(everything(), Revision(0)).unwrap();

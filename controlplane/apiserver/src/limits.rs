@@ -1,0 +1,305 @@
+//! What requests may take at once: places, bytes of bodies, cores for large bodies. Nobody takes what belongs to others.
+//!
+//! | share | whose | full |
+//! |---|---|---|
+//! | `nodes` | Leases and status of nodes, before everything else | 429 |
+//! | `parts` | controllers, scheduler and whatever else calls from this process | waits |
+//! | `masters` | `system:masters` | 429 |
+//! | `read_only`, `mutating` | everybody else; one identity a quarter at most | 429 |
+//! | `lasting` | watches, logs, streams of everybody else; one identity a quarter at most | 429 |
+//! | `reading` | bodies on their way of everybody else; one identity a quarter at most | 429 |
+//! | `waiting` | reads of revisions that are not there yet; one identity a quarter at most | 429 |
+//!
+//! A place is taken when the body of the request has been read, and kept until the last byte of the answer has gone.
+//! Health checks take none.
+//!
+//! Not here: connections of nobody in particular (`serve`), and queues with fairness as FlowSchemas would ask for.
+
+mod share;
+
+use std::{
+    hash::{BuildHasher as _, RandomState},
+    num::NonZeroUsize,
+    sync::Arc,
+    time::Duration,
+};
+
+use coracle_api::status::Status;
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit},
+    task::block_in_place,
+};
+
+pub(crate) use self::share::{Flow, Permit, Share};
+use crate::{
+    request_info::{RequestInfo, ResourceRequest, Verb},
+    user::{GROUP_MASTERS, GROUP_NODES, UserInfo},
+};
+
+/// For who is told to come back.
+pub(crate) const RETRY_SECS: u32 = 1;
+/// Requests of nodes about their Leases and status, at once, and of one node.
+const NODES: usize = 400;
+const OF_A_NODE: usize = 8;
+/// Calls from this process at once. Its parts bound their own; more wait.
+const PARTS: usize = 256;
+/// How long a call from this process waits.
+const PARTS_WAIT: Duration = Duration::from_secs(30);
+const LASTING: usize = 16_384;
+const WAITING: usize = 200;
+/// Bodies that are on their way at once.
+const READING: usize = 4096;
+/// Bytes of request bodies held at once, and those of `system:masters`.
+const BODY_BYTES: usize = 96 << 20;
+/// Tokens looked at at once that were not seen lately; some more wait.
+const AUTHENTICATIONS: usize = 64;
+const AUTHENTICATIONS_WAITING: usize = 1024;
+const AUTHENTICATION_WAIT: Duration = Duration::from_secs(10);
+/// What is so large is worked on beside the runtime's threads.
+const LARGE: usize = 32 * 1024;
+/// How long that waits for a core.
+const LARGE_WAIT: Duration = Duration::from_secs(30);
+/// Bodies that nobody wants, read to their end at once.
+const UNWANTED: usize = 64;
+
+/// What a server's requests may take together.
+pub(crate) struct Limits {
+    nodes: Arc<Share>,
+    parts: Arc<Semaphore>,
+    masters: Arc<Share>,
+    read_only: Arc<Share>,
+    mutating: Arc<Share>,
+    lasting: Arc<Share>,
+    reading: Arc<Share>,
+    waiting: Arc<Share>,
+    bytes: Arc<Share>,
+    bytes_of_masters: Arc<Share>,
+    connections: Arc<Share>,
+    authentications: Semaphore,
+    strangers: Arc<Share>,
+    large: Semaphore,
+    pub(crate) unwanted: Semaphore,
+    /// Nobody can choose whom to share a flow with.
+    hasher: RandomState,
+}
+
+/// Who asks, as far as limits are concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Asking {
+    pub(crate) flow: Flow,
+    rank: Rank,
+    is_node: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rank {
+    /// A part of this process.
+    Part,
+    Master,
+    Other,
+}
+
+/// A place, given back when it is dropped.
+#[derive(Debug)]
+pub(crate) enum Place {
+    Share { _permit: Permit },
+    Part { _permit: OwnedSemaphorePermit },
+}
+
+impl Limits {
+    /// `requests`: of everybody who has no share of their own.
+    pub(crate) fn new(requests: usize, connections: usize) -> Self {
+        let quarter = |most: usize| Arc::new(Share::new(most, most.div_ceil(4)));
+        let whole = |most: usize| Arc::new(Share::new(most, most));
+        let read_only = requests - requests / 3;
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        Self {
+            nodes: Arc::new(Share::new(NODES, OF_A_NODE)),
+            parts: Arc::new(Semaphore::new(PARTS)),
+            masters: whole(requests),
+            read_only: quarter(read_only),
+            mutating: quarter(requests / 3),
+            lasting: quarter(LASTING),
+            reading: quarter(READING),
+            waiting: quarter(WAITING),
+            bytes: quarter(BODY_BYTES),
+            bytes_of_masters: whole(BODY_BYTES),
+            connections: quarter(connections),
+            authentications: Semaphore::new(AUTHENTICATIONS),
+            strangers: whole(AUTHENTICATIONS_WAITING),
+            large: Semaphore::new(cores.saturating_sub(1).max(1)),
+            unwanted: Semaphore::new(UNWANTED),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// Where `user` stands. Accounts of one namespace share a flow: whoever may make one may make a thousand. Those of
+    /// `kube-system` have one each.
+    pub(crate) fn asking(&self, user: &UserInfo, is_part: bool) -> Asking {
+        let who = match UserInfo::service_account_of(&user.name) {
+            Some((namespace, _)) if namespace != "kube-system" => namespace,
+            _ => &user.name,
+        };
+        let rank = match (is_part, user.is_in(GROUP_MASTERS)) {
+            (true, _) => Rank::Part,
+            (false, true) => Rank::Master,
+            (false, false) => Rank::Other,
+        };
+        Asking { flow: Flow::of(self.hasher.hash_one(who)), rank, is_node: user.is_in(GROUP_NODES) }
+    }
+
+    /// A place for a request.
+    ///
+    /// # Errors
+    /// 429 when the share is taken.
+    pub(crate) async fn place(&self, asking: Asking, request: &RequestInfo<'_>, reads: bool) -> Result<Place, Status> {
+        let share = match request {
+            RequestInfo::Resource(info) if asking.is_node && is_heartbeat(info) => &self.nodes,
+            _ if asking.rank == Rank::Part => {
+                let permit = Arc::clone(&self.parts).acquire_owned();
+                return match tokio::time::timeout(PARTS_WAIT, permit).await {
+                    Ok(Ok(permit)) => Ok(Place::Part { _permit: permit }),
+                    _ => Err(too_many()),
+                };
+            }
+            _ if asking.rank == Rank::Master => &self.masters,
+            _ if reads => &self.read_only,
+            _ => &self.mutating,
+        };
+        share.take(asking.flow, 1).map(|permit| Place::Share { _permit: permit }).ok_or_else(too_many)
+    }
+
+    /// A place for a request that may last; `None` for those who are not bounded.
+    ///
+    /// # Errors
+    /// 429 when the share is taken.
+    pub(crate) fn lasting_place(&self, asking: Asking) -> Result<Option<Place>, Status> {
+        if asking.rank != Rank::Other {
+            return Ok(None);
+        }
+        let permit = self.lasting.take(asking.flow, 1).ok_or_else(too_many)?;
+        Ok(Some(Place::Share { _permit: permit }))
+    }
+
+    /// Leave to send a body; `None` for those who are not bounded.
+    ///
+    /// # Errors
+    /// 429 when too many are on their way.
+    pub(crate) fn reading_place(&self, asking: Asking) -> Result<Option<Place>, Status> {
+        if asking.rank != Rank::Other {
+            return Ok(None);
+        }
+        let permit = self.reading.take(asking.flow, 1).ok_or_else(too_many)?;
+        Ok(Some(Place::Share { _permit: permit }))
+    }
+
+    /// Leave to wait for what is not there yet.
+    ///
+    /// # Errors
+    /// 429 when too many wait.
+    pub(crate) fn waiting_place(&self, asking: Asking) -> Result<Option<Place>, Status> {
+        if asking.rank == Rank::Part {
+            return Ok(None);
+        }
+        let permit = self.waiting.take(asking.flow, 1).ok_or_else(too_many)?;
+        Ok(Some(Place::Share { _permit: permit }))
+    }
+
+    /// Room for a body, none taken yet; `None` for those who are not bounded.
+    pub(crate) fn room(&self, asking: Asking) -> Option<Permit> {
+        match asking.rank {
+            Rank::Part => None,
+            Rank::Master => self.bytes_of_masters.take(asking.flow, 0),
+            Rank::Other => self.bytes.take(asking.flow, 0),
+        }
+    }
+
+    /// A place for a connection whose client has said who it is; `None` for those who are not bounded.
+    ///
+    /// # Errors
+    /// 429 when it has too many.
+    pub(crate) fn connection(&self, asking: Asking) -> Result<Option<Permit>, Status> {
+        if asking.rank != Rank::Other {
+            return Ok(None);
+        }
+        self.connections.take(asking.flow, 1).map(Some).ok_or_else(too_many)
+    }
+
+    /// Leave to look at credentials that were not seen lately.
+    ///
+    /// # Errors
+    /// 429 after a while, or when too many wait.
+    pub(crate) async fn authentication(&self) -> Result<SemaphorePermit<'_>, Status> {
+        let _waiting = self.strangers.take(Flow::of(0), 1).ok_or_else(too_many)?;
+        match tokio::time::timeout(AUTHENTICATION_WAIT, self.authentications.acquire()).await {
+            Ok(Ok(permit)) => Ok(permit),
+            _ => Err(too_many()),
+        }
+    }
+
+    /// Does `work`, which has a body of `size` bytes to chew on. A large one is worked on beside the runtime's threads,
+    /// as many at once as there are cores to spare: who asks for something small does not wait for it.
+    ///
+    /// # Errors
+    /// `work`'s, and 429 when no core came free.
+    pub(crate) async fn worked_on<T>(
+        &self,
+        size: usize,
+        work: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, Status> {
+        if size < LARGE {
+            return work.await;
+        }
+        let _permit = self.core().await?;
+        let runtime = Handle::current();
+        match runtime.runtime_flavor() {
+            RuntimeFlavor::MultiThread => block_in_place(|| runtime.block_on(Box::pin(work))),
+            // One thread alone, as in tests: there is nothing beside it.
+            _ => Box::pin(work).await,
+        }
+    }
+
+    /// Does `work`, which goes through `size` bytes without a pause, as [`Limits::worked_on`] does.
+    ///
+    /// # Errors
+    /// 429 when no core came free.
+    pub(crate) async fn beside<T>(&self, size: usize, work: impl FnOnce() -> T) -> Result<T, Status> {
+        if size < LARGE {
+            return Ok(work());
+        }
+        let _permit = self.core().await?;
+        Ok(match Handle::current().runtime_flavor() {
+            RuntimeFlavor::MultiThread => block_in_place(work),
+            _ => work(),
+        })
+    }
+
+    async fn core(&self) -> Result<SemaphorePermit<'_>, Status> {
+        match tokio::time::timeout(LARGE_WAIT, self.large.acquire()).await {
+            Ok(Ok(permit)) => Ok(permit),
+            _ => Err(too_many()),
+        }
+    }
+}
+
+pub(crate) fn too_many() -> Status {
+    Status::too_many_requests(RETRY_SECS)
+}
+
+/// What a node must get through with, or it is taken for dead.
+fn is_heartbeat(info: &ResourceRequest<'_>) -> bool {
+    match (info.group, info.resource) {
+        ("coordination.k8s.io", "leases") => info.namespace == "kube-node-lease" && !info.name.is_empty(),
+        ("", "nodes") => {
+            let is_status = info.subresource == "status";
+            (is_status || info.subresource.is_empty())
+                && matches!(info.verb, Verb::Get | Verb::Update | Verb::Patch)
+                && !info.name.is_empty()
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

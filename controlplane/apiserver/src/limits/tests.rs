@@ -1,0 +1,104 @@
+use http::Method;
+
+use super::*;
+use crate::query::Query;
+
+fn limits() -> Limits {
+    Limits::new(12, 8)
+}
+
+fn request<'a>(path: &'a str, query: &'a Query<'a>) -> RequestInfo<'a> {
+    RequestInfo::parse(&Method::GET, path, query)
+}
+
+async fn places(limits: &Limits, user: &UserInfo, is_part: bool, path: &str, most: usize) -> Vec<Place> {
+    let query = Query::parse("");
+    let request = request(path, &query);
+    let mut held = Vec::new();
+    while held.len() < most {
+        match limits.place(limits.asking(user, is_part), &request, true).await {
+            Ok(place) => held.push(place),
+            Err(status) => {
+                assert_eq!(status.code, 429);
+                break;
+            }
+        }
+    }
+    held
+}
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+#[tokio::test(start_paused = true)]
+async fn one_identity_takes_a_quarter_and_leaves_the_shares_of_others_alone() {
+    let limits = limits();
+    let held = places(&limits, &UserInfo::new("plain", &[]), false, PODS, 100).await;
+    assert_eq!(held.len(), 2, "a quarter of eight");
+    let mut all = held;
+    for name in 0..100 {
+        all.extend(places(&limits, &UserInfo::new(format!("plain-{name}"), &[]), false, PODS, 100).await);
+    }
+    assert_eq!(all.len(), 8, "all that are there");
+    for (user, is_part, path, expect) in [
+        (UserInfo::component("admin"), false, PODS, 12),
+        (UserInfo::new("system:kube-scheduler", &[]), true, PODS, PARTS),
+        (UserInfo::node("n1"), false, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1", OF_A_NODE),
+        (UserInfo::node("n1"), false, "/apis/coordination.k8s.io/v1/namespaces/default/leases/n1", 0),
+        (UserInfo::node("n2"), false, "/api/v1/nodes/n2/status", OF_A_NODE),
+        (UserInfo::new("plain-200", &[]), false, "/api/v1/nodes/n2/status", 0),
+    ] {
+        assert_eq!(places(&limits, &user, is_part, path, 1000).await.len(), expect, "{} {path}", user.name);
+    }
+    drop(all);
+    assert_eq!(places(&limits, &UserInfo::new("plain", &[]), false, PODS, 1).await.len(), 1);
+}
+
+#[tokio::test]
+async fn accounts_of_one_namespace_share_their_part() {
+    let limits = limits();
+    let flow = |namespace: &str, name: &str| limits.asking(&UserInfo::service_account(namespace, name), false).flow;
+    assert_eq!(flow("team", "a"), flow("team", "b"));
+    let own = ["a", "b", "c", "d", "e"].map(|name| flow("kube-system", name));
+    assert!(own.iter().any(|flow| *flow != own[0]), "all five in one of 1024");
+}
+
+#[tokio::test]
+async fn calls_from_this_process_wait_for_a_place() {
+    let limits = limits();
+    let user = UserInfo::new("system:kube-scheduler", &[]);
+    let mut held = places(&limits, &user, true, PODS, PARTS).await;
+    let next = places(&limits, &user, true, PODS, 1);
+    let mut next = std::pin::pin!(next);
+    assert!(futures::poll!(next.as_mut()).is_pending());
+    held.pop();
+    assert_eq!(next.await.len(), 1);
+}
+
+#[test]
+fn bodies_take_room_as_they_come() {
+    let limits = limits();
+    let asking = limits.asking(&UserInfo::new("plain", &[]), false);
+    let mut room = limits.room(asking).unwrap();
+    assert!(room.grow(BODY_BYTES / 4));
+    assert!(!limits.room(asking).unwrap().grow(1), "its quarter is taken");
+    let other = limits.asking(&UserInfo::new("other", &[]), false);
+    assert!(limits.room(other).unwrap().grow(1));
+    assert!(limits.room(limits.asking(&UserInfo::component("admin"), false)).unwrap().grow(BODY_BYTES));
+    assert!(limits.room(limits.asking(&UserInfo::node("n"), true)).is_none(), "parts bound themselves");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_bodies_are_worked_on_a_few_at_once_and_small_ones_do_not_wait() {
+    let limits = Arc::new(limits());
+    let all = u32::try_from(limits.large.available_permits()).unwrap();
+    let taken = limits.large.acquire_many(all).await.unwrap();
+    assert_eq!(limits.worked_on(10, async { Ok(1) }).await.unwrap(), 1);
+    let large = {
+        let limits = Arc::clone(&limits);
+        tokio::spawn(async move { limits.worked_on(LARGE, async { Ok(2) }).await })
+    };
+    tokio::task::yield_now().await;
+    assert!(!large.is_finished());
+    drop(taken);
+    assert_eq!(large.await.unwrap().unwrap(), 2);
+}

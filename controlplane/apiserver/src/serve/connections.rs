@@ -1,0 +1,176 @@
+//! All connections of a server: how many there are, and who goes when there are too many.
+//!
+//! A connection whose client has not shown who it is has no claim: when there are too many from its address, or too many
+//! at all, the oldest of those goes. So whoever comes gets its turn to say who it is, however many others only wait.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+/// Most connections from one address whose clients have not shown who they are.
+const OF_A_STRANGER: usize = 256;
+/// Beyond the bound, for this machine itself: its administrator and its agent.
+const FOR_LOOPBACK: usize = 256;
+
+/// The connections.
+pub(super) struct Connections {
+    most: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    /// In the order in which they came.
+    strangers: BTreeMap<u64, Stranger>,
+    by_source: HashMap<IpAddr, usize>,
+    settled: usize,
+}
+
+struct Stranger {
+    source: IpAddr,
+    leave: CancellationToken,
+}
+
+/// One of them, as long as it lives.
+pub(super) struct Slot {
+    connections: Arc<Connections>,
+    number: u64,
+    leave: CancellationToken,
+    is_settled: std::sync::atomic::AtomicBool,
+}
+
+impl Connections {
+    pub(super) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self { most, state: Mutex::default() })
+    }
+
+    /// Lets one in from `source`, for which another may have to go; `None` if all that are there have a claim.
+    pub(super) fn admit(self: &Arc<Self>, source: IpAddr) -> Option<Slot> {
+        let mut state = self.state.lock();
+        if state.by_source.get(&source).is_some_and(|count| *count >= OF_A_STRANGER) {
+            state.evict(|stranger| stranger.source == source);
+        }
+        let most = if source.is_loopback() { self.most + FOR_LOOPBACK } else { self.most };
+        if state.settled + state.strangers.len() >= most && !state.evict(|_| true) {
+            return None;
+        }
+        let number = state.next;
+        state.next += 1;
+        let leave = CancellationToken::new();
+        state.strangers.insert(number, Stranger { source, leave: leave.clone() });
+        *state.by_source.entry(source).or_default() += 1;
+        Some(Slot { connections: Arc::clone(self), number, leave, is_settled: false.into() })
+    }
+}
+
+impl State {
+    /// Sends the oldest of these away; whether there was one.
+    fn evict(&mut self, is_one: impl Fn(&Stranger) -> bool) -> bool {
+        let Some(number) = self.strangers.iter().find(|(_, stranger)| is_one(stranger)).map(|(number, _)| *number)
+        else {
+            return false;
+        };
+        if let Some(stranger) = self.remove(number) {
+            stranger.leave.cancel();
+        }
+        true
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Stranger> {
+        let stranger = self.strangers.remove(&number)?;
+        if let Some(count) = self.by_source.get_mut(&stranger.source) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_source.remove(&stranger.source);
+            }
+        }
+        Some(stranger)
+    }
+}
+
+impl Slot {
+    /// Its client has shown who it is.
+    pub(super) fn settle(&self) {
+        let mut state = self.connections.state.lock();
+        // One that has just been sent away stays away.
+        if state.remove(self.number).is_some() {
+            state.settled += 1;
+            self.is_settled.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    /// Told when it has to go for another.
+    pub(super) fn leave(&self) -> CancellationToken {
+        self.leave.clone()
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut state = self.connections.state.lock();
+        if *self.is_settled.get_mut() {
+            state.settled -= 1;
+        } else {
+            state.remove(self.number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([198, 18, 0, last])
+    }
+
+    fn counted(connections: &Connections) -> (usize, usize) {
+        let state = connections.state.lock();
+        assert_eq!(state.by_source.values().sum::<usize>(), state.strangers.len());
+        (state.strangers.len(), state.settled)
+    }
+
+    #[test]
+    fn the_oldest_stranger_goes_when_all_places_are_taken() {
+        let connections = Connections::new(3);
+        let known = connections.admit(address(1)).unwrap();
+        known.settle();
+        let strangers = [connections.admit(address(2)).unwrap(), connections.admit(address(3)).unwrap()];
+        let another = connections.admit(address(4)).unwrap();
+        assert!(strangers[0].leave.is_cancelled() && !strangers[1].leave.is_cancelled() && !known.leave.is_cancelled());
+        another.settle();
+        strangers[0].settle();
+        assert_eq!(counted(&connections), (1, 2), "who was sent away does not come back by asking");
+        drop((known, strangers, another));
+        assert_eq!(counted(&connections), (0, 0));
+    }
+
+    #[test]
+    fn those_with_a_claim_stay_but_this_machine_still_gets_in() {
+        let connections = Connections::new(2);
+        let known: Vec<Slot> = (0..2).filter_map(|at| connections.admit(address(at))).collect();
+        known.iter().for_each(Slot::settle);
+        assert!(connections.admit(address(9)).is_none());
+        let here = connections.admit(HERE).unwrap();
+        here.settle();
+        assert_eq!(counted(&connections), (0, 3));
+    }
+
+    #[test]
+    fn one_address_has_so_many_strangers() {
+        let connections = Connections::new(10_000);
+        let mut slots: Vec<Slot> = (0..OF_A_STRANGER).filter_map(|_| connections.admit(address(1))).collect();
+        let other = connections.admit(address(2)).unwrap();
+        slots.extend(connections.admit(address(1)));
+        assert!(slots[0].leave.is_cancelled() && !slots[1].leave.is_cancelled() && !other.leave.is_cancelled());
+        assert_eq!(counted(&connections), (OF_A_STRANGER + 1, 0));
+    }
+}

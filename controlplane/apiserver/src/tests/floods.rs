@@ -1,0 +1,198 @@
+//! What one identity, or many, may take from the others: nothing.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use futures::{FutureExt as _, future::BoxFuture};
+use http::{Request, Response};
+use http_body::{Body as _, Frame};
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+
+use super::raw::{CONFIG_MAPS, PODS, Raw, config_map};
+use crate::{ApiServer, authn::Source, body::Held, handler, testing, user::UserInfo};
+
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+/// More than there are places for everybody.
+const MANY: usize = 700;
+
+fn plain() -> UserInfo {
+    UserInfo::new("plain", &[])
+}
+
+/// A body of which the first bytes have come.
+struct HalfSent(Option<Bytes>);
+
+impl http_body::Body for HalfSent {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        self.0.take().map_or(Poll::Pending, |bytes| Poll::Ready(Some(Ok(Frame::data(bytes)))))
+    }
+}
+
+/// A request of `user` that has been polled once.
+fn begun(server: &Arc<ApiServer>, user: UserInfo, body: Bytes) -> BoxFuture<'static, Response<Held>> {
+    let (parts, ()) = Request::post(REVIEWS).header("content-type", "application/json").body(()).unwrap().into_parts();
+    let (server, source) = (Arc::clone(server), Source::Outsider(Arc::new(user)));
+    let mut request = async move { handler::handle(&server, source, parts, HalfSent(Some(body))).await }.boxed();
+    match request.as_mut().now_or_never() {
+        Some(answer) => std::future::ready(answer).boxed(),
+        None => request,
+    }
+}
+
+async fn get(server: &Arc<ApiServer>, user: UserInfo, path: &str) -> Response<Held> {
+    let (parts, body) = Request::get(path).body(http_body_util::Empty::<Bytes>::new()).unwrap().into_parts();
+    handler::handle(server, Source::Outsider(Arc::new(user)), parts, body).await
+}
+
+#[tokio::test]
+async fn half_sent_bodies_take_nobodys_place() {
+    let server = testing::server().await;
+    let held: Vec<_> = (0..MANY).map(|_| begun(&server, plain(), Bytes::from_static(b"{"))).collect();
+    let admin = Raw::outside(&server, UserInfo::component("admin"));
+    assert_eq!(admin.get(PODS).await.0, 200);
+    let review = json!({"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}});
+    for user in ["plain", "other"] {
+        let user = Raw::outside(&server, UserInfo::new(user, &[]));
+        assert_eq!(user.post(REVIEWS, review.clone()).await.0, 201);
+    }
+    drop(held);
+}
+
+#[tokio::test]
+async fn bodies_of_one_identity_take_its_room_alone() {
+    let server = testing::server().await;
+    let megabyte = Bytes::from(vec![b' '; 1 << 20]);
+    let mut held: Vec<_> = (0..200).map(|_| begun(&server, plain(), megabyte.clone())).collect();
+    let refused = held.iter_mut().filter_map(|request| request.now_or_never()).map(|answer| answer.status().as_u16());
+    let refused: Vec<u16> = refused.collect();
+    assert!(refused.len() > 150 && refused.iter().all(|code| *code == 429), "{refused:?}");
+    let review =
+        json!({"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}}).to_string() + &" ".repeat(2 << 20);
+    let other = Raw::outside(&server, UserInfo::new("other", &[]));
+    assert_eq!(other.send("POST", REVIEWS, "application/json", review).await.0, 201);
+}
+
+#[tokio::test]
+async fn an_answer_keeps_its_place_until_it_has_gone() {
+    let server = testing::server().await;
+    let admin = Raw::of(&server, UserInfo::component("admin"));
+    for name in 0..20 {
+        let mut object = config_map(&format!("c{name}"));
+        object["data"]["n"] = "x".repeat(10_000).into();
+        assert_eq!(admin.post(CONFIG_MAPS, object).await.0, 201);
+    }
+    let mut reader = plain();
+    reader.groups.push("system:masters".to_owned());
+    let mut held = Vec::new();
+    let refused = loop {
+        let answer = get(&server, reader.clone(), CONFIG_MAPS).await;
+        match answer.status().as_u16() {
+            200 => held.push(answer),
+            code => break code,
+        }
+        assert!(held.len() < 10_000, "there is no end");
+    };
+    assert_eq!(refused, 429);
+    assert_eq!(admin.get(CONFIG_MAPS).await.0, 200, "parts of this process have their own");
+    assert_eq!(get(&server, UserInfo::anonymous(), "/livez").await.status(), 200, "health is always told");
+    let read = held.pop().unwrap().into_body().collect().await.unwrap().to_bytes();
+    let list: Value = serde_json::from_slice(&read).unwrap();
+    assert!(list["items"].as_array().unwrap().len() >= 20);
+    assert_eq!(get(&server, reader, CONFIG_MAPS).await.status(), 200);
+}
+
+#[tokio::test]
+async fn many_watches_of_one_identity_are_not_everybodys() {
+    let server = testing::server().await;
+    let admin = Raw::of(&server, UserInfo::component("admin"));
+    let rules = json!([{"verbs": ["*"], "apiGroups": [""], "resources": ["configmaps"]}]);
+    let role = json!({"metadata": {"name": "watcher"}, "rules": rules});
+    assert_eq!(admin.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", role).await.0, 201);
+    let binding = json!({"metadata": {"name": "watchers"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "watcher"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}]});
+    assert_eq!(admin.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding).await.0, 201);
+    let watch = format!("{CONFIG_MAPS}?watch=true");
+    let mut held = Vec::new();
+    loop {
+        let answer = get(&server, plain(), &watch).await;
+        if answer.status() == 429 {
+            break;
+        }
+        assert_eq!(answer.status(), 200);
+        held.push(answer);
+        assert!(held.len() < 20_000, "there is no end");
+    }
+    assert_eq!(get(&server, UserInfo::new("other", &[]), &watch).await.status(), 200);
+    held.pop();
+    assert_eq!(get(&server, plain(), &watch).await.status(), 200);
+}
+
+#[tokio::test]
+async fn who_waits_for_the_future_keeps_nobody_from_the_present() {
+    let server = testing::server().await;
+    let mut reader = plain();
+    reader.groups.push("system:masters".to_owned());
+    let future = format!("{PODS}?resourceVersion=999999999999");
+    let mut waiting: Vec<_> = (0..MANY)
+        .map(|_| {
+            let (server, reader, future) = (Arc::clone(&server), reader.clone(), future.clone());
+            async move { get(&server, reader, &future).await.status().as_u16() }.boxed()
+        })
+        .collect();
+    let early = waiting.iter_mut().filter_map(|request| request.now_or_never()).filter(|code| *code == 429).count();
+    assert!(early > MANY / 2, "{early} were told to come back");
+    assert_eq!(get(&server, reader, PODS).await.status(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hostile_bodies_are_refused_and_nobody_waits_for_it() {
+    let server = testing::server().await;
+    let alias = format!(
+        "kind: SelfSubjectAccessReview\nspec:\n  nonResourceAttributes:\n    verb: &a \"{}\"\n",
+        "x".repeat(100_000)
+    );
+    let aliases: String = (0..20_000).map(|at| format!("    k{at}: *a\n")).collect();
+    let bodies = [
+        ("application/yaml", "{a: ".repeat(150_000)),
+        ("application/yaml", "[".repeat(3 << 20)),
+        ("application/json", "[".repeat(3 << 20)),
+        ("application/yaml", format!("{alias}metadata:\n  annotations:\n{aliases}")),
+    ];
+    let plain = Raw::outside(&server, plain());
+    let attack: Vec<_> = bodies
+        .iter()
+        .cycle()
+        .take(16)
+        .map(|(kind, body)| {
+            let (plain, kind, body) = (plain.clone(), *kind, body.clone());
+            tokio::spawn(async move { plain.send("POST", REVIEWS, kind, body).await })
+        })
+        .collect();
+    let admin = Raw::outside(&server, UserInfo::component("admin"));
+    let started = Instant::now();
+    assert_eq!(admin.get(PODS).await.0, 200);
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    for request in attack {
+        let (code, answer) = request.await.unwrap();
+        assert_eq!(code, 400, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_an_answer_is_known_before_it_is_sent() {
+    let server = testing::server().await;
+    let answer = get(&server, UserInfo::component("admin"), "/openapi/v2").await;
+    let size = answer.body().size_hint().exact().unwrap();
+    let whole = answer.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(whole.len() as u64, size, "in pieces, and all of it");
+}
