@@ -13,6 +13,7 @@ pub(crate) mod limit_range;
 pub(crate) mod new_pod;
 mod priority;
 pub(crate) mod quota;
+mod runtime_class;
 mod service_account;
 pub(crate) mod token_secret;
 

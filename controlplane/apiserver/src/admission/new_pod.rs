@@ -1,14 +1,15 @@
-//! What upstream's built-in mutating admission plugins add to new pods: account and token, priority, tolerations.
+//! What upstream's built-in mutating admission plugins add to new pods: account and token, priority, tolerations,
+//! what the runtime class says.
 //!
 //! What they depend on is looked up first, so that adding is pure. It happens after the creator of the pod came to own
 //! its fields: nobody owns what is added.
 //!
-//! Source: `plugin/pkg/admission/{serviceaccount,priority,defaulttolerationseconds}` at v1.37.
+//! Source: `plugin/pkg/admission/{serviceaccount,priority,defaulttolerationseconds,runtimeclass}` at v1.37.
 
 use coracle_api::{meta, status::Status};
 use serde_json::{Value, json};
 
-use super::{priority, service_account};
+use super::{priority, runtime_class, service_account};
 use crate::{
     ApiServer,
     authz::node::restriction::names_secrets,
@@ -30,6 +31,8 @@ pub(crate) struct Surroundings {
     pub(super) account: Value,
     /// The PriorityClass, named or global.
     pub(super) class: Value,
+    /// The RuntimeClass, if one is named.
+    pub(super) runtime: Value,
 }
 
 impl Surroundings {
@@ -56,7 +59,9 @@ impl Surroundings {
         };
         let class = priority::look_up(server, string(&object["spec"]["priorityClassName"])).await?;
         let class = class.map_err(|why| refuse(resource, object, &why))?;
-        Ok(Some(Self { account, class }))
+        let runtime = runtime_class::look_up(server, string(&object["spec"]["runtimeClassName"])).await?;
+        let runtime = runtime.map_err(|why| refuse(resource, object, &why))?;
+        Ok(Some(Self { account, class, runtime }))
     }
 
     /// Adds everything, in upstream's order.
@@ -76,7 +81,7 @@ impl Surroundings {
         }
         priority::fill(spec, &self.class)?;
         tolerations(spec);
-        Ok(())
+        runtime_class::fill(spec, &self.runtime)
     }
 }
 

@@ -85,3 +85,40 @@ async fn accounts_exist_and_say_what_their_pods_get() {
     let (_, pod) = admitted(&raw, "q", own).await;
     assert!(pod["spec"]["volumes"][0]["projected"].is_object(), "{pod}");
 }
+
+#[tokio::test]
+async fn a_pods_runtime_class_exists_and_says_what_it_costs() {
+    let raw = admin().await;
+    let (code, refused) = admitted(&raw, "p", json!({"runtimeClassName": "none"})).await;
+    let why = "pods \"p\" is forbidden: pod rejected: RuntimeClass \"none\" not found";
+    assert_eq!((code, &refused["message"]), (403, &json!(why)));
+    let class = json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "vm"},
+        "handler": "vm", "overhead": {"podFixed": {"cpu": "10m"}}});
+    assert_eq!(raw.post("/apis/node.k8s.io/v1/runtimeclasses", class).await.0, 201);
+    let (code, pod) = admitted(&raw, "p", json!({"runtimeClassName": "vm"})).await;
+    assert_eq!((code, &pod["spec"]["overhead"]), (201, &json!({"cpu": "10m"})), "{pod}");
+    assert_eq!(raw.delete("/apis/node.k8s.io/v1/runtimeclasses/vm", json!({})).await.0, 200);
+    assert_eq!(admitted(&raw, "q", json!({"runtimeClassName": "vm"})).await.0, 403);
+}
+
+#[tokio::test]
+async fn an_unmasked_proc_needs_users_of_the_pods_own() {
+    let raw = admin().await;
+    let unmasked = |host_users: Value| {
+        json!({"hostUsers": host_users, "containers":
+            [{"name": "c", "image": "i", "securityContext": {"procMount": "Unmasked"}}]})
+    };
+    for host_users in [Value::Null, json!(true)] {
+        let (code, refused) = admitted(&raw, "p", unmasked(host_users)).await;
+        let why = "Pod \"p\" is invalid: spec.containers[0].securityContext.procMount: Invalid value: \"Unmasked\": \
+            `hostUsers` must be false to use `Unmasked`";
+        assert_eq!((code, &refused["message"]), (422, &json!(why)));
+    }
+    let (code, pod) = admitted(&raw, "p", unmasked(json!(false))).await;
+    assert_eq!(code, 201, "{pod}");
+    let (code, refused) = admitted(&raw, "q", json!({"hostUsers": false, "hostPID": true})).await;
+    assert_eq!(
+        (code, &refused["message"]),
+        (422, &json!("Pod \"q\" is invalid: spec.HostPID: Forbidden: when `hostUsers` is false"))
+    );
+}

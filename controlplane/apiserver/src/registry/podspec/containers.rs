@@ -21,6 +21,8 @@ pub(super) struct PodContext<'a> {
     pub(super) grace_secs: i64,
     /// A Pod, not a template.
     pub(super) is_pod: bool,
+    /// The pod does not ask for users of its own.
+    pub(super) host_users: bool,
 }
 
 const INIT_ONLY: &str = "may not be set for init containers without restartPolicy=Always";
@@ -123,7 +125,7 @@ fn common(errors: &mut FieldErrors, path: &str, container: &Value, context: &Pod
     volumes::devices(errors, &at("volumeDevices"), container, context.volumes);
     check::one_of(errors, &at("imagePullPolicy"), &container["imagePullPolicy"], &["Always", "IfNotPresent", "Never"]);
     resources::container(errors, &at("resources"), &container["resources"]);
-    security::container(errors, &at("securityContext"), &container["securityContext"]);
+    security::container(errors, &at("securityContext"), &container["securityContext"], context.host_users);
 }
 
 fn restart_policy(errors: &mut FieldErrors, path: &str, container: &Value) {

@@ -12,15 +12,22 @@ use crate::registry::check;
 
 const MAX_ID: i64 = i32::MAX as i64;
 
-/// Of a container.
-pub(super) fn container(errors: &mut FieldErrors, path: &str, context: &Value) {
+/// Longest name of a sysctl.
+const MAX_SYSCTL_LEN: usize = 253;
+
+/// Of a container, in a pod that has the node's users or its own.
+pub(super) fn container(errors: &mut FieldErrors, path: &str, context: &Value, host_users: bool) {
     if !context.is_object() {
         return;
     }
     for id in ["runAsUser", "runAsGroup"] {
         check::in_range(errors, &format!("{path}.{id}"), &context[id], 0, MAX_ID);
     }
-    check::optional_one_of(errors, &format!("{path}.procMount"), &context["procMount"], &["Default", "Unmasked"]);
+    let proc_path = format!("{path}.procMount");
+    check::optional_one_of(errors, &proc_path, &context["procMount"], &["Default", "Unmasked"]);
+    if host_users && context["procMount"] == "Unmasked" {
+        errors.invalid(proc_path, &context["procMount"], "`hostUsers` must be false to use `Unmasked`");
+    }
     seccomp(errors, path, context);
     if context["allowPrivilegeEscalation"] == false {
         if context["privileged"] == true {
@@ -40,6 +47,9 @@ pub(super) fn pod(errors: &mut FieldErrors, path: &str, spec: &Value, is_pod: bo
         for list in ["containers", "initContainers"] {
             host_ports_match(errors, &format!("{path}.{list}"), &spec[list], is_pod);
         }
+    }
+    if spec["hostUsers"] == false {
+        own_users(errors, path, spec);
     }
     if spec["shareProcessNamespace"] == true && spec["hostPID"] == true {
         let message = "ShareProcessNamespace and HostPID cannot both be enabled";
@@ -81,10 +91,10 @@ fn sysctls(errors: &mut FieldErrors, path: &str, sysctls: &Value, spec: &Value) 
     let mut names = BTreeSet::new();
     for (index, sysctl) in items(sysctls).iter().enumerate() {
         let path = format!("{path}[{index}].name");
-        let name = string(&sysctl["name"]).replace('/', ".");
+        let name = with_dots(string(&sysctl["name"]));
         if name.is_empty() {
             errors.required(&path, "");
-        } else if name.len() > 253 || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
+        } else if !is_sysctl_name(&name) {
             let message = "must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
             errors.invalid(&path, &sysctl["name"], message);
         } else if !names.insert(name.clone()) {
@@ -100,6 +110,39 @@ fn sysctls(errors: &mut FieldErrors, path: &str, sysctls: &Value, spec: &Value) 
                 || name == "kernel.sem")
         {
             errors.invalid(&path, &sysctl["name"], "may not be specified when 'hostIPC' is true");
+        }
+    }
+}
+
+/// Dots separate. In a name whose first separator is a slash, slashes and dots have each other's meaning.
+fn with_dots(name: &str) -> String {
+    let slashes_separate = name.find(['.', '/']).is_some_and(|at| name.as_bytes()[at] == b'/');
+    let swap = |c| match c {
+        '/' => '.',
+        '.' => '/',
+        other => other,
+    };
+    if slashes_separate { name.chars().map(swap).collect() } else { name.to_owned() }
+}
+
+fn is_sysctl_name(name: &str) -> bool {
+    let edge = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let good = |segment: &str| match segment.as_bytes() {
+        [] => false,
+        [only] => edge(*only),
+        [first, middle @ .., last] => {
+            edge(*first) && edge(*last) && middle.iter().all(|byte| edge(*byte) || b"-_".contains(byte))
+        }
+    };
+    name.len() <= MAX_SYSCTL_LEN && name.split(['.', '/']).all(good)
+}
+
+/// Users of its own go with namespaces of its own only.
+fn own_users(errors: &mut FieldErrors, path: &str, spec: &Value) {
+    // Upstream's paths, letter by letter.
+    for (field, path_field) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")] {
+        if spec[field] == true {
+            errors.forbidden(format!("{path}.{path_field}"), "when `hostUsers` is false");
         }
     }
 }
@@ -131,5 +174,32 @@ fn seccomp(errors: &mut FieldErrors, path: &str, context: &Value) {
                 &["Localhost", "RuntimeDefault", "Unconfined"],
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sysctl_names_follow_the_pattern_of_their_message() {
+        for (name, good) in [
+            ("a.b", true),
+            ("kernel.shm_rmid_forced", true),
+            ("net.ipv4.conf.eth0/1.forwarding", true),
+            ("a", true),
+            ("foo-", false),
+            ("bar..", false),
+            ("-a.b", false),
+            ("a..b", false),
+            ("a._b", false),
+            ("Kernel.sem", false),
+            (".", false),
+            ("a b", false),
+        ] {
+            assert_eq!(is_sysctl_name(name), good, "{name:?}");
+        }
+        assert!(!is_sysctl_name(&"a".repeat(254)));
+        assert_eq!(with_dots("net/ipv4/conf/eth0.1/forwarding"), "net.ipv4.conf.eth0/1.forwarding");
     }
 }

@@ -71,6 +71,7 @@ fn spec_of(errors: &mut FieldErrors, path: &str, spec: &Value, is_pod: bool) {
         volumes: &spec["volumes"],
         grace_secs: spec["terminationGracePeriodSeconds"].as_i64().unwrap_or(30),
         is_pod,
+        host_users: spec["hostUsers"] != false,
     };
     containers::all(errors, path, spec, &context);
     check::one_of(errors, &at("restartPolicy"), &spec["restartPolicy"], &["Always", "OnFailure", "Never"]);
