@@ -3,7 +3,7 @@
 //! Dead containers are kept one a name and removed by their pod's worker; here is what belongs to no worker.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -37,6 +37,10 @@ pub(crate) async fn run(ctx: Arc<NodeContext>, shutdown: CancellationToken) {
     loop {
         if let Err(error) = collect_images(&ctx, &mut used).await {
             tracing::warn!(%error, "collect unused images");
+        }
+        // What was under a container when its image went.
+        if let Err(error) = ctx.images.prune().await {
+            tracing::warn!(%error, "remove layers that nobody needs");
         }
         tokio::select! {
             () = shutdown.cancelled() => return,
@@ -114,11 +118,27 @@ async fn try_reclaim(ctx: &NodeContext) -> Result<(), Box<dyn std::error::Error 
         }
     }
     let containers = ctx.runtime.list_containers().await?;
-    for image in ctx.images.list_images().await?.iter().filter(|image| !is_used(image, &containers)) {
+    let awaited = awaited(ctx).await;
+    let unused = |image: &&Image| !is_used(image, &containers) && !awaited.contains(&image.id);
+    for image in ctx.images.list_images().await?.iter().filter(unused) {
         tracing::info!(image = image.id, bytes = image.size_bytes, "remove an unused image: the node is short of disk");
         ctx.images.remove_image(&image.id).await?;
     }
     Ok(())
+}
+
+/// IDs of the images that pods on this node name: their containers may be about to start, and would only pull them again.
+async fn awaited(ctx: &NodeContext) -> HashSet<String> {
+    let pods = ctx.pods.read().clone();
+    let mut found = HashSet::new();
+    for pod in pods.iter().filter(|pod| !pod.is_deleting() && !ctx.has_finished(pod)) {
+        for reference in pod.all_containers().filter_map(|container| container.image.as_deref()) {
+            if let Ok(Some(image)) = ctx.images.image_status(reference).await {
+                found.insert(image.id);
+            }
+        }
+    }
+    found
 }
 
 /// How much must go, if the disk is too full.

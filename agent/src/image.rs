@@ -8,6 +8,7 @@ mod allowance;
 mod archive;
 mod blob;
 mod config;
+pub(crate) mod credentials;
 mod distribution;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
@@ -18,11 +19,12 @@ pub mod reference;
 pub mod registries;
 mod unpack;
 
+pub(crate) use self::index::HELD as HELD_LAYERS;
 pub use self::{archive::ImportError, layer::LayerError, unpack::UnpackError};
 
 use std::{
     collections::HashMap,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Instant, SystemTime},
 };
@@ -31,6 +33,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use self::{
+    credentials::fingerprint,
     index::{Index, Layout, Record, store_error},
     registries::Registries,
 };
@@ -60,8 +63,8 @@ struct CachedIndex {
     index: Arc<Index>,
 }
 
-/// When the last pull ended and what it gave.
-type PullSlot = tokio::sync::Mutex<Option<(Instant, Image)>>;
+/// When the last pull ended, what credentials it had and what it gave.
+type PullSlot = tokio::sync::Mutex<Option<(Instant, Vec<String>, Image)>>;
 
 /// Most references remembered in [`ImageStore::pulls`]; beyond, idle ones are forgotten.
 const PULL_SLOTS_MAX: usize = 256;
@@ -127,13 +130,7 @@ impl ImageStore {
         if let Some(id) = reference::as_id(reference) {
             return Ok(index.find(Some(&id), &[]).cloned());
         }
-        let parsed = reference::parse(reference)?;
-        // A digest decides alone, even beside a tag.
-        let names: Vec<String> = match parsed.digest() {
-            Some(digest) => vec![reference::digest_name(&parsed, digest)],
-            None => reference::tag_name(&parsed).into_iter().collect(),
-        };
-        Ok(index.find(None, &names).cloned())
+        Ok(index.find(None, &names(reference)?).cloned())
     }
 
     fn pull_slot(&self, name: &str) -> Arc<PullSlot> {
@@ -156,10 +153,13 @@ impl ImageService for ImageStore {
         let parsed = reference::parse(reference)?;
         let slot = self.pull_slot(&parsed.whole());
         let mut last = slot.lock().await;
-        // Someone pulled it while we waited, with their own credentials only if we have none to prove.
-        if let Some((ended, image)) = last.as_ref()
+        let mut keys: Vec<String> =
+            auth.iter().map(|auth| format!("{} {}", auth.registry, fingerprint(auth))).collect();
+        keys.sort();
+        // Somebody pulled it while we waited, and had to prove as much as we do.
+        if let Some((ended, theirs, image)) = last.as_ref()
             && *ended >= asked
-            && auth.is_empty()
+            && *theirs == keys
         {
             return Ok(image.clone());
         }
@@ -171,7 +171,7 @@ impl ImageService for ImageStore {
         let image = record.to_image();
         let layout = self.layout.clone();
         blocking(move || layout.update(|index| index.insert(record))).await?;
-        *last = Some((Instant::now(), image.clone()));
+        *last = Some((Instant::now(), keys, image.clone()));
         Ok(image)
     }
 
@@ -199,13 +199,36 @@ impl ImageService for ImageStore {
         .await
     }
 
-    async fn layers(&self, image_id: &str) -> Result<Vec<PathBuf>, ImageError> {
+    async fn may_use(&self, reference: &str, auth: &[RegistryAuth]) -> Result<bool, ImageError> {
+        let Some(record) = self.find(reference)? else { return Ok(false) };
+        let keys: Vec<String> = auth.iter().map(fingerprint).collect();
+        let names = if reference::as_id(reference).is_some() { Vec::new() } else { names(reference)? };
+        Ok(record.is_open_to(&names, &keys))
+    }
+
+    async fn prune(&self) -> Result<(), ImageError> {
+        let layout = self.layout.clone();
+        blocking(move || layout.prune_layers()).await
+    }
+
+    async fn layers(&self, image_id: &str, holder: &Path) -> Result<Vec<PathBuf>, ImageError> {
         let record = self.find(image_id)?.ok_or_else(|| ImageError::Pull {
             reference: image_id.to_owned(),
             message: "the image is no longer in the store".to_owned(),
         })?;
-        Ok(record.layers.iter().map(|layer| self.layout.layer_dir(layer).join("fs")).collect())
+        let (layout, holder) = (self.layout.clone(), holder.to_owned());
+        blocking(move || layout.hold_for(&holder, &record.layers)).await
     }
+}
+
+/// The names under which an image of this reference is kept.
+fn names(reference: &str) -> Result<Vec<String>, ImageError> {
+    let parsed = reference::parse(reference)?;
+    Ok(match parsed.digest() {
+        // A digest decides alone, even beside a tag.
+        Some(digest) => vec![reference::digest_name(&parsed, digest)],
+        None => reference::tag_name(&parsed).into_iter().collect(),
+    })
 }
 
 async fn blocking<T: Send + 'static>(

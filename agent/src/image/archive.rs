@@ -17,7 +17,7 @@ use super::{
     blob::Decompressed,
     config::{self, DOCUMENT_MAX, oci_architecture},
     index::{Layout, Record, store_error},
-    layer::{LayerError, LayerSpec, ensure_layer, is_sha256},
+    layer::{self, ANYBODY, LayerError, is_sha256},
     reference,
     unpack::HEADERS_MAX,
 };
@@ -165,12 +165,23 @@ fn import_image(
         repo_tags.extend(reference::tag_name(&reference::parse(tag)?));
     }
     let mut size_bytes = 0;
-    for (name, diff_id) in layer_names.iter().zip(&diff_ids) {
-        let spec = LayerSpec { blob: None, diff_id: diff_id.clone() };
-        size_bytes += ensure_layer(layout, &spec, archive.member(name)?)?;
+    let mut below: Vec<PathBuf> = Vec::new();
+    let specs = layer::specs(diff_ids.into_iter().map(|diff_id| (None, diff_id)));
+    for (name, spec) in layer_names.iter().zip(&specs) {
+        size_bytes += match spec.present(layout, ANYBODY) {
+            Some(size) => size,
+            None => {
+                let staged = layer::stage(layout, spec, archive.member(name)?)?;
+                layer::adopt(layout, spec, ANYBODY, staged, &below)?
+            }
+        };
+        below.insert(0, layout.layer_dir(&spec.chain_id).join("fs"));
     }
+    let layers = specs.into_iter().map(|spec| spec.chain_id).collect();
+    // Who imports a file gives it to everybody, also where it has been pulled with credentials.
+    let access = repo_tags.iter().map(|tag| (tag.clone(), [ANYBODY.to_owned()].into())).collect();
     let id = format!("sha256:{}", hex::encode(<sha2::Sha256 as sha2::Digest>::digest(&config_bytes)));
-    Ok(Record { id, layers: diff_ids, size_bytes, repo_tags, repo_digests: BTreeSet::new(), config })
+    Ok(Record { id, layers, size_bytes, repo_tags, repo_digests: BTreeSet::new(), config, access })
 }
 
 /// In words of our own: the library's end with the bytes that it took for a header, which belong on nobody's terminal.

@@ -43,8 +43,13 @@ const MANIFEST_TYPES: &str = "application/vnd.oci.image.manifest.v1+json, applic
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Credentials {
     Anonymous,
-    Basic { username: String, password: String },
+    Basic {
+        username: String,
+        password: String,
+    },
     Token(String),
+    /// Exchanged for tokens at the realm.
+    Identity(String),
 }
 
 /// Where and what: see the module's description.
@@ -190,13 +195,27 @@ impl Distribution {
         Ok(true)
     }
 
+    /// What is asked in the query moves into the body, beside the identity, which belongs in no log of addresses.
+    fn exchange(&self, mut url: Url, identity: &str) -> reqwest::RequestBuilder {
+        url.query_pairs_mut()
+            .append_pair("client_id", "coracle")
+            .append_pair("grant_type", "refresh_token")
+            .append_pair("refresh_token", identity);
+        let form = url.query().unwrap_or_default().to_owned();
+        url.set_query(None);
+        self.http.post(url).header(header::CONTENT_TYPE, "application/x-www-form-urlencoded").body(form)
+    }
+
     async fn token(&self, realm: &str, service: Option<&str>) -> Result<String, String> {
         let mut url: Url = realm.parse().map_err(|error| format!("token realm {realm:?}: {error}"))?;
         self.guard.check(&url)?;
         url.query_pairs_mut()
             .extend_pairs(service.map(|service| ("service", service)))
             .append_pair("scope", &format!("repository:{}:pull", self.repository));
-        let mut request = self.http.get(url);
+        let mut request = match &self.credentials {
+            Credentials::Identity(identity) => self.exchange(url, identity),
+            _ => self.http.get(url),
+        };
         if let Credentials::Basic { username, password } = &self.credentials {
             request = request.header(header::AUTHORIZATION, basic(username, password));
         }

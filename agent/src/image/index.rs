@@ -1,28 +1,35 @@
 //! Which images there are: one JSON file beside the layers.
 //!
 //! Shape: `<root>/index.json`, written atomically under an exclusive `flock` of `<root>/lock`, so that the
-//! agent and `coracle image` may both write. Layers live in `<root>/layers/<32 hex digits of the diff ID>/`
-//! with the tree in `fs` and its size in bytes in `size`; a layer directory exists only once it is complete.
-//! Blocking; call from `spawn_blocking`.
+//! agent and `coracle image` may both write. Layers live in `<root>/layers/<32 hex digits of the chain ID>/`
+//! with the tree in `fs`, its size in bytes in `size` and where it came from in `origins`; a layer directory exists only
+//! once it is complete. Which layers containers have mounted is in [`HELD`] in their directories, beside the store: no
+//! process removes those. Blocking; call from `spawn_blocking`.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     io::{self, Write},
-    os::fd::AsFd,
+    os::{fd::AsFd, unix::fs::PermissionsExt},
     path::{Path, PathBuf},
 };
 
 use serde::{Deserialize, Serialize};
 
+use super::layer::ANYBODY;
 use crate::runtime::{Image, ImageConfig, ImageError};
+
+/// The directory beside the store that has one directory a container, which goes with it.
+const HOLDERS: &str = "containers";
+/// In there: names of the layers' directories, one a line.
+pub(crate) const HELD: &str = "layers";
 
 /// One image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// `sha256:<config digest>`.
     pub id: String,
-    /// Diff IDs, lowest layer first.
+    /// Chain IDs, lowest layer first. Records of older agents have diff IDs.
     pub layers: Vec<String>,
     /// Sum of the unpacked layers.
     pub size_bytes: u64,
@@ -32,9 +39,19 @@ pub(crate) struct Record {
     pub repo_digests: BTreeSet<String>,
     /// How to run it.
     pub config: ImageConfig,
+    /// By name: who may use the image without asking its registry. Empty for images that never came from one.
+    #[serde(default)]
+    pub access: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Record {
+    /// Whether one of `keys` opens the image under one of `names`, or under any without names.
+    pub(crate) fn is_open_to(&self, names: &[String], keys: &[String]) -> bool {
+        let named = |name: &String| names.is_empty() || names.contains(name);
+        let mut opened = self.access.iter().filter(|(name, _)| named(name)).flat_map(|(_, keys)| keys);
+        self.access.is_empty() || opened.any(|key| key == ANYBODY || keys.contains(key))
+    }
+
     /// As CRI shows it.
     pub(crate) fn to_image(&self) -> Image {
         Image {
@@ -60,12 +77,18 @@ impl Index {
         for other in &mut self.images {
             if other.id != record.id {
                 other.repo_tags.retain(|tag| !record.repo_tags.contains(tag));
+                other.access.retain(|name, _| !record.repo_tags.contains(name));
             }
         }
         match self.images.iter_mut().find(|image| image.id == record.id) {
             Some(image) => {
                 image.repo_tags.extend(record.repo_tags);
                 image.repo_digests.extend(record.repo_digests);
+                for (name, keys) in record.access {
+                    image.access.entry(name).or_default().extend(keys);
+                }
+                // An older agent may have named them otherwise.
+                (image.layers, image.size_bytes) = (record.layers, record.size_bytes);
             }
             None => self.images.push(record),
         }
@@ -81,6 +104,7 @@ impl Index {
             for image in &mut self.images {
                 image.repo_tags.remove(name);
                 image.repo_digests.remove(name);
+                image.access.remove(name);
             }
             // The digest of a pull alone keeps no image: what no tag names any more was asked to go.
             self.images.retain(|image| {
@@ -119,6 +143,9 @@ impl Layout {
         for dir in [layout.layers_dir(), layout.staging_dir()] {
             fs::create_dir_all(&dir).map_err(store_error("create", &dir))?;
         }
+        // Images bring programs that are set-user-ID for their containers, not for the node's users.
+        fs::set_permissions(&layout.root, fs::Permissions::from_mode(0o700))
+            .map_err(store_error("set the mode of", &layout.root))?;
         Ok(layout)
     }
 
@@ -156,16 +183,16 @@ impl Layout {
         self.root.join("index.json")
     }
 
-    /// The directory of a layer. `diff_id` has been checked to be `sha256:<64 hex>`.
-    pub(crate) fn layer_dir(&self, diff_id: &str) -> PathBuf {
-        let hex = diff_id.strip_prefix("sha256:").unwrap_or(diff_id);
+    /// The directory of a layer. `id` has been checked to be `sha256:<64 hex>`.
+    pub(crate) fn layer_dir(&self, id: &str) -> PathBuf {
+        let hex = id.strip_prefix("sha256:").unwrap_or(id);
         // Half the digest keeps the overlay mount options of many-layered images within a page.
         self.layers_dir().join(&hex[..hex.len().min(32)])
     }
 
     /// The unpacked size of a layer that is there.
-    pub(crate) fn layer_size(&self, diff_id: &str) -> Option<u64> {
-        fs::read_to_string(self.layer_dir(diff_id).join("size")).ok()?.trim().parse().ok()
+    pub(crate) fn layer_size(&self, id: &str) -> Option<u64> {
+        fs::read_to_string(self.layer_dir(id).join("size")).ok()?.trim().parse().ok()
     }
 
     /// Reads the index; a missing file is an empty index.
@@ -200,28 +227,55 @@ impl Layout {
         Ok(result)
     }
 
-    /// Removes layers that no image names. Does nothing while a pull is going on: the next removal catches up.
+    /// Notes that `holder` has these layers mounted, as long as that directory lives. They are there when this returns.
+    pub(crate) fn hold_for(&self, holder: &Path, layers: &[String]) -> Result<Vec<PathBuf>, ImageError> {
+        // Nothing is removed meanwhile.
+        let _shared = self.hold_layers()?;
+        let dirs: Vec<PathBuf> = layers.iter().map(|layer| self.layer_dir(layer)).collect();
+        let names = dirs.iter().filter_map(|dir| dir.file_name()?.to_str()).collect::<Vec<_>>().join("\n");
+        let file = holder.join(HELD);
+        fs::write(&file, names).map_err(store_error("write", &file))?;
+        for dir in &dirs {
+            fs::metadata(dir).map_err(store_error("find", dir))?;
+        }
+        Ok(dirs.into_iter().map(|dir| dir.join("fs")).collect())
+    }
+
+    /// Names of the layers that containers have mounted.
+    fn held_layers(&self) -> BTreeSet<String> {
+        let holders = fs::read_dir(self.root.with_file_name(HOLDERS)).into_iter().flatten().flatten();
+        let lists = holders.filter_map(|holder| fs::read_to_string(holder.path().join(HELD)).ok());
+        lists.flat_map(|list| list.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
+    }
+
+    /// Removes layers that no image names and no container has mounted. Does nothing while a pull is going on: the next removal catches up.
     pub(crate) fn prune_layers(&self) -> Result<(), ImageError> {
         let Ok(_exclusive) = self.flock("layers.lock", rustix::fs::FlockOperation::NonBlockingLockExclusive) else {
             return Ok(());
         };
         let used: BTreeSet<PathBuf> =
             self.read()?.images.iter().flat_map(|image| &image.layers).map(|layer| self.layer_dir(layer)).collect();
+        let held = self.held_layers();
         let dir = self.layers_dir();
         for entry in fs::read_dir(&dir).map_err(store_error("list", &dir))?.flatten() {
-            if !used.contains(&entry.path()) {
+            let is_held = entry.file_name().to_str().is_none_or(|name| held.contains(name));
+            if !is_held && !used.contains(&entry.path()) {
                 fs::remove_dir_all(entry.path()).map_err(store_error("remove", &entry.path()))?;
             }
         }
         Ok(())
     }
 
-    /// Puts a finished staging directory in its place; if the layer is there already, the staged one is dropped.
-    pub(crate) fn adopt_layer(&self, staged: &Path, diff_id: &str) -> Result<(), ImageError> {
-        let target = self.layer_dir(diff_id);
+    /// Puts a finished staging directory in its place; if the layer is there already, the staged one is dropped. Says
+    /// whether it was new.
+    pub(crate) fn adopt_layer(&self, staged: &Path, id: &str) -> Result<bool, ImageError> {
+        let target = self.layer_dir(id);
         match fs::rename(staged, &target) {
-            Ok(()) => Ok(()),
-            Err(_) if target.join("size").exists() => fs::remove_dir_all(staged).map_err(store_error("remove", staged)),
+            Ok(()) => Ok(true),
+            Err(_) if target.join("size").exists() => {
+                fs::remove_dir_all(staged).map_err(store_error("remove", staged))?;
+                Ok(false)
+            }
             Err(source) => Err(ImageError::Store { operation: "rename into place", path: target, source }),
         }
     }
@@ -260,6 +314,7 @@ mod tests {
             repo_tags: tags.iter().map(|t| (*t).to_owned()).collect(),
             repo_digests: BTreeSet::new(),
             config: ImageConfig::default(),
+            access: BTreeMap::new(),
         }
     }
 
@@ -314,6 +369,53 @@ mod tests {
         open();
         assert_eq!((layout.layer_size(&kept), layout.layer_size(&orphan)), (Some(1), None));
         assert_eq!(fs::read_dir(layout.staging_dir()).expect("list").count(), 0);
+    }
+
+    #[test]
+    fn layers_under_a_container_outlive_their_image() {
+        let dir = tempfile::tempdir().expect("directory");
+        let layout = Layout::open(dir.path().join("images")).expect("open");
+        let ids = ["a", "b"].map(|digit| format!("sha256:{}", digit.repeat(64)));
+        for id in &ids {
+            fs::create_dir_all(layout.layer_dir(id).join("fs")).expect("directory");
+        }
+        let holder = dir.path().join("containers/c");
+        fs::create_dir_all(&holder).expect("directory");
+        let held = layout.hold_for(&holder, &ids[..1]).expect("hold");
+        assert_eq!(held, [layout.layer_dir(&ids[0]).join("fs")]);
+        layout.prune_layers().expect("prune");
+        assert_eq!(ids.each_ref().map(|id| layout.layer_dir(id).exists()), [true, false]);
+        assert!(layout.hold_for(&holder, &ids).is_err(), "one of them has gone");
+        fs::remove_dir_all(&holder).expect("remove");
+        layout.prune_layers().expect("prune");
+        assert!(!layout.layer_dir(&ids[0]).exists());
+    }
+
+    #[test]
+    fn an_image_is_open_to_those_who_could_pull_it() {
+        let mut image = record("a", &["x:1", "y:1"]);
+        let (names, alice) = (vec!["x:1".to_owned()], vec!["alice".to_owned()]);
+        assert!(image.is_open_to(&names, &[]), "it was there before");
+        image.access.insert("x:1".to_owned(), ["alice".to_owned()].into());
+        assert!(image.is_open_to(&names, &alice) && image.is_open_to(&[], &alice));
+        assert!(!image.is_open_to(&names, &[]) && !image.is_open_to(&[], &["mallory".to_owned()]));
+        assert!(!image.is_open_to(&["y:1".to_owned()], &alice), "nobody has pulled it by this name");
+        image.access.insert("y:1".to_owned(), [ANYBODY.to_owned()].into());
+        assert!(image.is_open_to(&["y:1".to_owned()], &[]) && image.is_open_to(&[], &[]));
+        let mut index = Index::default();
+        index.insert(image);
+        index.insert(record("b", &["x:1"]));
+        assert!(!index.images[0].access.contains_key("x:1"), "the name has moved");
+    }
+
+    #[test]
+    fn the_nodes_users_cannot_reach_into_images() {
+        let dir = tempfile::tempdir().expect("directory");
+        let root = dir.path().join("images");
+        fs::create_dir(&root).expect("directory");
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).expect("mode");
+        Layout::open(root.clone()).expect("open");
+        assert_eq!(fs::metadata(&root).expect("stat").permissions().mode() & 0o7777, 0o700);
     }
 
     #[test]

@@ -3,10 +3,10 @@
 //! [`super::distribution`] speaks the protocol; this module decides whom to ask with which credentials, checks what
 //! belongs together and hands the bytes to [`super::layer`].
 
-use std::{io, time::Duration};
+use std::{collections::BTreeSet, io, time::Duration};
 
 use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, stream};
 use oci_client::{
     Reference,
     manifest::{OciDescriptor, OciImageManifest},
@@ -15,9 +15,10 @@ use tokio::sync::mpsc;
 
 use super::{
     config::{self, DOCUMENT_MAX},
+    credentials::{fingerprint, for_image},
     distribution::{Credentials, Distribution, FoundManifest},
     index::{Layout, Record},
-    layer::{LayerSpec, ensure_layer, is_sha256},
+    layer::{self, ANYBODY, LayerSpec, StagedLayer, is_sha256},
     reference,
     registries::{Endpoint, Registries},
 };
@@ -29,6 +30,8 @@ const DOCUMENT_DEADLINE: Duration = Duration::from_secs(30);
 const LAYERS_AT_ONCE: usize = 3;
 /// Chunks of up to 64 KiB or so between the network and the unpacker, a layer.
 const CHUNKS_IN_FLIGHT: usize = 16;
+/// Most credentials tried at one endpoint.
+const CREDENTIALS_MAX: usize = 16;
 /// Most layers of an image: overlayfs takes 500 lower directories, an option page holds fewer.
 const LAYERS_MAX: usize = 127;
 
@@ -59,25 +62,64 @@ async fn pull_from(
     image: &Reference,
     auth: &[RegistryAuth],
 ) -> Result<Record, String> {
-    let client = distribution(registries, endpoint, image, auth)?;
-    let FoundManifest { manifest, digest } = deadline("fetch the manifest", client.manifest(image)).await?;
+    let (client, access, found) = authenticate(registries, endpoint, image, auth).await?;
+    let FoundManifest { manifest, digest } = found;
     let config_bytes = fetch_config(&client, &manifest.config).await?;
     let (config, diff_ids) = config::parse(&config_bytes)?;
     let specs = layer_specs(&manifest, &diff_ids)?;
 
-    let sizes: Vec<u64> = stream::iter(specs.into_iter().zip(manifest.layers.iter().cloned()))
-        .map(|(spec, descriptor)| fetch_layer(layout.clone(), &client, descriptor, spec))
-        .buffered(LAYERS_AT_ONCE)
-        .try_collect()
-        .await?;
+    // Fetched and unpacked side by side, put over each other in order.
+    let fetches: Vec<_> = specs.iter().cloned().zip(manifest.layers.iter().cloned()).collect();
+    let mut staged = stream::iter(fetches)
+        .map(|(spec, descriptor)| fetch_layer(layout.clone(), &client, descriptor, spec, &access))
+        .buffered(LAYERS_AT_ONCE);
+    let (mut size_bytes, mut below) = (0, Vec::new());
+    for spec in &specs {
+        let layer = staged.next().await.ok_or("a layer was not fetched")??;
+        size_bytes += match layer {
+            Fetched::Present(size) => size,
+            Fetched::Staged(layer) => {
+                let (layout, spec, access, below) = (layout.clone(), spec.clone(), access.clone(), below.clone());
+                let adopt = move || layer::adopt(&layout, &spec, &access, layer, &below);
+                tokio::task::spawn_blocking(adopt)
+                    .await
+                    .map_err(|error| error.to_string())?
+                    .map_err(|error| chain(&error))?
+            }
+        };
+        below.insert(0, layout.layer_dir(&spec.chain_id).join("fs"));
+    }
+    let digest_name = reference::digest_name(image, &digest);
+    let repo_tags: BTreeSet<String> = reference::tag_name(image).into_iter().collect();
+    let names = repo_tags.iter().chain([&digest_name]);
     Ok(Record {
         id: manifest.config.digest,
-        layers: diff_ids,
-        size_bytes: sizes.iter().sum(),
-        repo_tags: reference::tag_name(image).into_iter().collect(),
-        repo_digests: [reference::digest_name(image, &digest)].into(),
+        layers: specs.into_iter().map(|spec| spec.chain_id).collect(),
+        size_bytes,
+        access: names.map(|name| (name.clone(), [access.clone()].into())).collect(),
+        repo_tags,
+        repo_digests: [digest_name].into(),
         config,
     })
+}
+
+/// Finds the credentials that open the image, and with them its manifest. Also tells who else may use what comes of it.
+async fn authenticate(
+    registries: &Registries,
+    endpoint: &Endpoint,
+    image: &Reference,
+    auth: &[RegistryAuth],
+) -> Result<(Distribution, String, FoundManifest), String> {
+    let mut answers: Vec<String> = Vec::new();
+    for (credentials, access) in credentials(registries, endpoint, image, auth) {
+        let client = distribution(registries, endpoint, image, credentials)?;
+        match deadline("fetch the manifest", client.manifest(image)).await {
+            Ok(found) => return Ok((client, access, found)),
+            Err(why) if answers.contains(&why) => {}
+            Err(why) => answers.push(why),
+        }
+    }
+    Err(answers.join("; "))
 }
 
 /// Checks the manifest against the config before a byte of a layer is fetched.
@@ -88,18 +130,15 @@ pub(super) fn layer_specs(manifest: &OciImageManifest, diff_ids: &[String]) -> R
     if diff_ids.len() > LAYERS_MAX {
         return Err(format!("image has {} layers, at most {LAYERS_MAX} are possible", diff_ids.len()));
     }
-    manifest
-        .layers
-        .iter()
-        .zip(diff_ids)
-        .map(|(layer, diff_id)| {
-            if !is_sha256(&layer.digest) {
-                return Err(format!("layer digest {:?} is not a sha256 digest", layer.digest));
-            }
-            let size = u64::try_from(layer.size).map_err(|_| format!("layer {} has a negative size", layer.digest))?;
-            Ok(LayerSpec { blob: Some((layer.digest.clone(), size)), diff_id: diff_id.clone() })
-        })
-        .collect()
+    let blob = |(layer, diff_id): (&OciDescriptor, &String)| {
+        if !is_sha256(&layer.digest) {
+            return Err(format!("layer digest {:?} is not a sha256 digest", layer.digest));
+        }
+        let size = u64::try_from(layer.size).map_err(|_| format!("layer {} has a negative size", layer.digest))?;
+        Ok((Some((layer.digest.clone(), size)), diff_id.clone()))
+    };
+    let blobs = manifest.layers.iter().zip(diff_ids).map(blob).collect::<Result<Vec<_>, String>>()?;
+    Ok(layer::specs(blobs))
 }
 
 async fn fetch_config(client: &Distribution, descriptor: &OciDescriptor) -> Result<Vec<u8>, String> {
@@ -109,14 +148,22 @@ async fn fetch_config(client: &Distribution, descriptor: &OciDescriptor) -> Resu
     deadline("fetch the config", client.small_blob(&descriptor.digest)).await
 }
 
+/// What there is of a layer.
+enum Fetched {
+    /// Its size: it is in its place.
+    Present(u64),
+    Staged(StagedLayer),
+}
+
 async fn fetch_layer(
     layout: Layout,
     client: &Distribution,
     descriptor: OciDescriptor,
     spec: LayerSpec,
-) -> Result<u64, String> {
-    if let Some(size) = layout.layer_size(&spec.diff_id) {
-        return Ok(size);
+    access: &str,
+) -> Result<Fetched, String> {
+    if let Some(size) = spec.present(&layout, access) {
+        return Ok(Fetched::Present(size));
     }
     let digest = descriptor.digest.clone();
     let blob = deadline(&format!("fetch layer {digest}"), client.blob(&digest)).await?;
@@ -131,10 +178,11 @@ async fn fetch_layer(
         }
     };
     let unpack = tokio::task::spawn_blocking(move || {
-        ensure_layer(&layout, &spec, ChunkReader { receiver, chunk: Bytes::new() })
+        layer::stage(&layout, &spec, ChunkReader { receiver, chunk: Bytes::new() })
     });
     let ((), result) = tokio::join!(feed, unpack);
-    result.map_err(|error| format!("unpack layer {digest}: {error}"))?.map_err(|error| chain(&error))
+    let staged = result.map_err(|error| format!("unpack layer {digest}: {error}"))?.map_err(|error| chain(&error))?;
+    Ok(Fetched::Staged(staged))
 }
 
 /// The blocking end of the channel.
@@ -161,13 +209,12 @@ fn distribution(
     registries: &Registries,
     endpoint: &Endpoint,
     image: &Reference,
-    auth: &[RegistryAuth],
+    credentials: Credentials,
 ) -> Result<Distribution, String> {
     let tls = registries.configs.get(&endpoint.host).and_then(|config| config.tls.clone()).unwrap_or_default();
     let scheme = if endpoint.plain_http { "http" } else { "https" };
     let base = format!("{scheme}://{}/", endpoint.host);
     let instead_of = (!serves_itself(endpoint, image.registry())).then(|| image.registry().to_owned());
-    let credentials = credentials(registries, endpoint, image.registry(), auth);
     Distribution::new(&base, &tls, image, instead_of, credentials)
 }
 
@@ -175,30 +222,40 @@ fn serves_itself(endpoint: &Endpoint, registry: &str) -> bool {
     endpoint.host == registry || registry == "docker.io" && endpoint.host == "index.docker.io"
 }
 
-/// The node's own credentials for this endpoint, else those of the pod's pull secrets for it or for the registry.
-fn credentials(registries: &Registries, endpoint: &Endpoint, registry: &str, auth: &[RegistryAuth]) -> Credentials {
-    let own = registries.configs.get(&endpoint.host).and_then(|config| config.auth.clone());
-    if let Some(own) = own {
-        return match (own.token, own.username) {
+/// What to try, each with who may use what it opens: the node's own credentials for this endpoint, else those of the pod's
+/// pull secrets for it or for the registry, else none.
+fn credentials(
+    registries: &Registries,
+    endpoint: &Endpoint,
+    image: &Reference,
+    auth: &[RegistryAuth],
+) -> Vec<(Credentials, String)> {
+    if let Some(own) = registries.configs.get(&endpoint.host).and_then(|config| config.auth.clone()) {
+        let own = match (own.token, own.username) {
             (Some(token), _) => Credentials::Token(token),
             (None, Some(username)) => Credentials::Basic { username, password: own.password.unwrap_or_default() },
             (None, None) => Credentials::Anonymous,
         };
+        return vec![(own, ANYBODY.to_owned())];
     }
-    let itself = serves_itself(endpoint, registry);
-    let matching =
-        auth.iter().find(|auth| auth.registry == endpoint.host || itself && secret_host(&auth.registry) == registry);
-    match matching {
-        Some(auth) => Credentials::Basic { username: auth.username.clone(), password: auth.password.clone() },
-        None => Credentials::Anonymous,
+    let mut matching = for_image(auth, &endpoint.host, image.repository());
+    if serves_itself(endpoint, image.registry()) && endpoint.host != image.registry() {
+        matching.extend(for_image(auth, image.registry(), image.repository()));
     }
+    if matching.is_empty() {
+        return vec![(Credentials::Anonymous, ANYBODY.to_owned())];
+    }
+    let mut seen = BTreeSet::new();
+    let all = matching.into_iter().map(|auth| (of_secret(auth), fingerprint(auth)));
+    all.filter(|(_, access)| seen.insert(access.clone())).take(CREDENTIALS_MAX).collect()
 }
 
-/// `https://index.docker.io/v1/` is what `docker login` writes for `docker.io`.
-fn secret_host(key: &str) -> &str {
-    let host = key.trim_start_matches("https://").trim_start_matches("http://");
-    let host = host.split('/').next().unwrap_or(host);
-    if host == "index.docker.io" { "docker.io" } else { host }
+fn of_secret(auth: &RegistryAuth) -> Credentials {
+    match (auth.registry_token.as_str(), auth.identity_token.as_str()) {
+        ("", "") => Credentials::Basic { username: auth.username.clone(), password: auth.password.clone() },
+        ("", identity) => Credentials::Identity(identity.to_owned()),
+        (registry, _) => Credentials::Token(registry.to_owned()),
+    }
 }
 
 async fn deadline<T>(what: &str, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {

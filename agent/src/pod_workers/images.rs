@@ -81,6 +81,12 @@ async fn ensure(
     };
     let policy = container.image_pull_policy.as_deref().unwrap_or_else(|| default_policy(reference));
     match (present, policy) {
+        // Somebody else's credentials brought it here: who has none of these proves to its registry what they may have.
+        (Some(_), "IfNotPresent" | "Never") if !may_use(ctx, pod, reference).await => {
+            if policy == "Never" {
+                return Err(failed(&ImageError::NeverPullForeign { reference: reference.to_owned() }, &event, None));
+            }
+        }
         (Some(image), "IfNotPresent" | "Never") => {
             event(
                 Severity::Normal,
@@ -95,6 +101,16 @@ async fn ensure(
         _ => {}
     }
     pull(ctx, pod, pulls, reference, &event).await
+}
+
+/// Whether the pod may run an image that is there, without asking its registry. The pod's secrets are read only if that
+/// depends on them. What cannot be told is no.
+async fn may_use(ctx: &NodeContext, pod: &Arc<Pod>, reference: &str) -> bool {
+    if matches!(ctx.images.may_use(reference, &[]).await, Ok(true)) {
+        return true;
+    }
+    let (auth, _) = container_config::pull_credentials(ctx, pod).await;
+    !auth.is_empty() && matches!(ctx.images.may_use(reference, &auth).await, Ok(true))
 }
 
 async fn pull(
@@ -119,9 +135,16 @@ async fn pull(
             return Err(Unavailable { why, retry: Some(left) });
         }
     }
+    let (auth, missing) = container_config::pull_credentials(ctx, pod).await;
+    if !missing.is_empty() {
+        let names = missing.join(", ");
+        let text = format!(
+            "Unable to retrieve some image pull secrets ({names}); attempting to pull the image may not succeed."
+        );
+        event(Severity::Warning, "FailedToRetrieveImagePullSecret", text);
+    }
     event(Severity::Normal, "Pulling", format!("Pulling image \"{reference}\""));
     let began = Instant::now();
-    let auth = container_config::pull_credentials(ctx, pod).await;
     match ctx.images.pull_image(reference, &auth).await {
         Ok(image) => {
             let mut pulls = pulls.0.lock();
@@ -171,6 +194,12 @@ fn told(error: &ImageError) -> (&'static str, String, WaitingReason) {
         }
         ImageError::NeverPull { reference } => {
             let text = format!("Container image \"{reference}\" is not present with pull policy of Never");
+            ("ErrImageNeverPull", "ErrImageNeverPull", text.clone(), text)
+        }
+        ImageError::NeverPullForeign { reference } => {
+            let text = format!(
+                "Container image \"{reference}\" is present with pull policy of Never but does not have the proper credentials"
+            );
             ("ErrImageNeverPull", "ErrImageNeverPull", text.clone(), text)
         }
         ImageError::Pull { reference, message } => {

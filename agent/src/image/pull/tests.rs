@@ -206,7 +206,12 @@ impl Lab {
     }
 
     fn login(&self) -> Vec<RegistryAuth> {
-        vec![RegistryAuth { registry: self.server.address.clone(), username: "u".into(), password: "p".into() }]
+        vec![RegistryAuth {
+            registry: self.server.address.clone(),
+            username: "u".into(),
+            password: "p".into(),
+            ..RegistryAuth::default()
+        }]
     }
 }
 
@@ -380,4 +385,99 @@ async fn full_disk_refuses_an_image_and_keeps_the_store() {
     std::fs::remove_file(&fill).expect("free");
     let record = lab.pull(&[]).await.expect("fits");
     assert!(layout.layer_size(&record.layers[0]).is_some());
+}
+
+/// A layer of `lab` as whoever has this password may have it.
+fn login(lab: &Lab, part: &str, username: &str, password: &str) -> RegistryAuth {
+    RegistryAuth {
+        registry: format!("{}{part}", lab.server.address),
+        username: username.into(),
+        password: password.into(),
+        ..RegistryAuth::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_are_tried_one_after_the_other() {
+    let Some(lab) = Lab::new().await else { return };
+    lab.server.change("/v2/a/b/manifests/1", |answer| {
+        answer.authorization = Some("Basic dTpw".to_owned());
+        answer.challenge = "Basic realm=\"r\"".to_owned();
+    });
+    let (wrong, right, other) = (login(&lab, "/a", "u", "old"), login(&lab, "", "u", "p"), login(&lab, "/c", "u", "c"));
+    assert!(lab.pull(std::slice::from_ref(&wrong)).await.expect_err("refused").contains("access denied"));
+    let record = lab.pull(&[right.clone(), wrong, other]).await.expect("pull");
+    assert!(record.access.values().all(|keys| *keys == [fingerprint(&right)].into()), "{:?}", record.access);
+    let shown: Vec<_> = lab.server.asked("/manifests/1").into_iter().filter_map(|(_, shown)| shown).collect();
+    assert_eq!(shown, ["Basic dTpvbGQ=", "Basic dTpvbGQ=", "Basic dTpw"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn identity_is_exchanged_for_a_token_in_a_body() {
+    let Some(lab) = Lab::new().await else { return };
+    lab.server.put("/token", ok(r#"{"access_token":"t"}"#));
+    let challenge = format!("Bearer realm=\"http://{}/token\",service=\"s\"", lab.server.address);
+    lab.server.change("/v2/a/b/manifests/1", |answer| {
+        answer.authorization = Some("Bearer t".to_owned());
+        answer.challenge = challenge;
+    });
+    let auth = RegistryAuth { identity_token: "secret".into(), ..login(&lab, "", "", "") };
+    lab.pull(&[auth]).await.expect("pull");
+    assert_eq!(lab.server.asked("/token"), [("/token".to_owned(), None)]);
+    let auth = RegistryAuth { registry_token: "t".into(), ..login(&lab, "", "", "") };
+    lab.pull(&[auth]).await.expect("pull");
+    assert_eq!(lab.server.asked("/token").len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_layer_that_came_by_a_password_is_fetched_by_everybody_else() {
+    let Some(lab) = Lab::new().await else { return };
+    let (owner, thief) = (login(&lab, "", "u", "p"), login(&lab, "", "thief", "x"));
+    lab.pull(std::slice::from_ref(&owner)).await.expect("pull");
+    // Any registry tells whom it likes that an image has that layer; its bytes it does not have.
+    lab.server.change(&lab.layer, |answer| answer.status = 403);
+    for auth in [vec![thief], vec![]] {
+        let error = lab.pull(&auth).await.expect_err("not theirs");
+        assert!(error.contains("access denied"), "{error}");
+    }
+    lab.pull(&[owner]).await.expect("they have had it");
+    lab.server.change(&lab.layer, |answer| answer.status = 200);
+    lab.pull(&[]).await.expect("fetched without a password");
+    lab.server.change(&lab.layer, |answer| answer.status = 403);
+    lab.pull(&[login(&lab, "", "anybody", "")]).await.expect("it is public");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_is_shared_among_those_with_the_same_credentials() {
+    use super::super::{ImageStore, ImageStoreConfig};
+    use crate::runtime::ImageService;
+    let Some(lab) = Lab::new().await else { return };
+    let root_dir = lab.dir.path().join("images");
+    let store = ImageStore::open(ImageStoreConfig { root_dir, registries: Registries::default() }).expect("store");
+    let name = format!("{}/a/b:1", lab.server.address);
+    let (owner, other) = (vec![login(&lab, "", "u", "p")], vec![login(&lab, "", "u", "q")]);
+    let asked = || lab.server.asked("/manifests/1").len();
+    let (one, two) = tokio::join!(store.pull_image(&name, &owner), store.pull_image(&name, &owner));
+    let id = one.expect("pull").id;
+    assert_eq!((two.expect("pull").id, asked()), (id.clone(), 1));
+    assert!(store.may_use(&name, &owner).await.expect("store") && store.may_use(&id, &owner).await.expect("store"));
+    for auth in [&other[..], &[]] {
+        assert!(!store.may_use(&name, auth).await.expect("store"));
+        assert!(!store.may_use(&id, auth).await.expect("store"));
+    }
+    let (one, two) = tokio::join!(store.pull_image(&name, &owner), store.pull_image(&name, &[]));
+    assert!(one.is_ok() && two.is_ok());
+    assert_eq!(asked(), 3, "who has no password asks for themselves");
+    assert!(store.may_use(&name, &[]).await.expect("store") && store.may_use(&id, &other).await.expect("store"));
+}
+
+#[test]
+fn layers_and_their_names_in_the_config_are_as_many() {
+    let manifest: OciImageManifest = serde_json::from_value(serde_json::json!({ "schemaVersion": 2,
+        "config": { "mediaType": "c", "digest": digest(b"c"), "size": 1 },
+        "layers": [{ "mediaType": "l", "digest": digest(b"l"), "size": 1 }] }))
+    .expect("manifest");
+    assert!(layer_specs(&manifest, &[]).is_err());
+    assert!(layer_specs(&manifest, &[digest(b"d"), digest(b"e")]).is_err());
+    assert_eq!(layer_specs(&manifest, &[digest(b"d")]).expect("one each").len(), 1);
 }

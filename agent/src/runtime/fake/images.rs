@@ -1,6 +1,6 @@
 //! Images without an image store.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -57,7 +57,7 @@ impl ImageService for FakeImages {
         Ok(())
     }
 
-    async fn layers(&self, _image_id: &str) -> Result<Vec<PathBuf>, ImageError> {
+    async fn layers(&self, _image_id: &str, _holder: &Path) -> Result<Vec<PathBuf>, ImageError> {
         Ok(vec![])
     }
 }
