@@ -163,6 +163,11 @@ pub(crate) struct NodeArgs {
     #[arg(value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)))]
     pub(crate) pod_max_pids: i64,
 
+    /// Sysctls beyond the safe ones that pods may set, such as net.core.somaxconn or net.ipv4.*; only of a pod's own
+    /// network and IPC namespaces.
+    #[arg(long, value_delimiter = ',', value_name = "PATTERN")]
+    pub(crate) allowed_unsafe_sysctls: Vec<String>,
+
     /// How little of the machine may be left before it takes no more pods, such as
     /// memory.available<100Mi,nodefs.available<10%; empty for never.
     #[arg(long, default_value = coracle_agent::eviction::DEFAULT_HARD, value_name = "THRESHOLDS")]

@@ -72,6 +72,7 @@ pub(crate) fn agent_config(data: &DataDir, cluster: &ClusterArgs, args: &NodeArg
     config.cluster_cidr = Some(cluster.cluster_cidr);
     config.service_cidr = Some(cluster.service_cidr);
     config.max_pods = args.max_pods;
+    config.allowed_unsafe_sysctls.clone_from(&args.allowed_unsafe_sysctls);
     config.pod_max_pids = u32::try_from(args.pod_max_pids).ok();
     for label in &args.node_label {
         let (key, value) =

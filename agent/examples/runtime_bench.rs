@@ -55,7 +55,7 @@ impl ImageService for OneLayer {
     async fn remove_image(&self, _reference: &str) -> Result<(), ImageError> {
         Ok(())
     }
-    async fn layers(&self, _image_id: &str) -> Result<Vec<PathBuf>, ImageError> {
+    async fn layers(&self, _image_id: &str, _holder: &std::path::Path) -> Result<Vec<PathBuf>, ImageError> {
         Ok(vec![self.0.clone()])
     }
 }
@@ -70,6 +70,8 @@ fn sandbox(number: usize, root: &std::path::Path) -> SandboxConfig {
         host_pid: false,
         host_ipc: false,
         share_process_namespace: false,
+        user_namespace: false,
+        runtime_handler: String::new(),
         port_mappings: vec![],
         cgroup_parent: format!("/ct-bench-{}/{uid}", std::process::id()),
         resources: Resources { cpu_shares: Some(102), ..Resources::default() },

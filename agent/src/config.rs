@@ -11,7 +11,7 @@ use std::{
 
 use ipnet::IpNet;
 
-use crate::{eviction::Thresholds, reserved::Reserved};
+use crate::{admission::sysctl::AllowList, eviction::Thresholds, reserved::Reserved};
 
 /// The port kubelets listen on.
 pub const DEFAULT_NODE_PORT: u16 = 10250;
@@ -75,6 +75,8 @@ pub struct AgentConfig {
     pub max_pods: u32,
     /// Most processes and threads in one pod; as many as the node bears when absent.
     pub pod_max_pids: Option<u32>,
+    /// Sysctls beyond the safe ones that pods may set, as names or prefixes that end in `*`.
+    pub allowed_unsafe_sysctls: Vec<String>,
     /// How little of memory, disks and process IDs is pressure.
     pub eviction_hard: Thresholds,
     /// Kept from pods for the node's own daemons.
@@ -133,6 +135,7 @@ impl AgentConfig {
             client_ca: None,
             max_pods: DEFAULT_MAX_PODS,
             pod_max_pids: None,
+            allowed_unsafe_sysctls: Vec::new(),
             eviction_hard: Thresholds::default(),
             kube_reserved: Reserved::default(),
             system_reserved: Reserved::default(),
@@ -184,6 +187,10 @@ impl AgentConfig {
         if self.pod_max_pids == Some(0) {
             return bad("--pod-max-pids", "0".to_owned(), "must be 1 or more, or -1 for no limit".to_owned());
         }
+        if let Err(error) = AllowList::new(&self.allowed_unsafe_sysctls) {
+            let expected = "must be a sysctl of a pod's own network or IPC namespace".to_owned();
+            return bad("--allowed-unsafe-sysctls", error.0, expected);
+        }
         Ok(())
     }
 }
@@ -204,7 +211,7 @@ mod tests {
     #[test]
     fn unusable_values_are_named_by_their_flag() {
         type Change = fn(&mut AgentConfig);
-        let cases: [(&str, Change); 7] = [
+        let cases: [(&str, Change); 8] = [
             ("--node-name", |c| c.node_name = "N_1".to_owned()),
             ("--node-ip", |c| c.node_ip = IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
             ("--data-dir", |c| c.data_dir = PathBuf::from("data")),
@@ -212,6 +219,7 @@ mod tests {
             ("--cgroup-root", |c| c.cgroup_root = "/a/../b".to_owned()),
             ("--max-pods", |c| c.max_pods = 0),
             ("--pod-max-pids", |c| c.pod_max_pids = Some(0)),
+            ("--allowed-unsafe-sysctls", |c| c.allowed_unsafe_sysctls = vec!["kernel.*".to_owned()]),
         ];
         for (field, spoil) in cases {
             let mut config = config();

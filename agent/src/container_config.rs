@@ -10,10 +10,11 @@ mod environment;
 pub(crate) mod expansion;
 pub(crate) mod fields;
 pub(crate) mod resources;
+mod runtime_class;
 pub(crate) mod security;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     fs,
     net::IpAddr,
     os::unix::fs::PermissionsExt,
@@ -25,12 +26,12 @@ use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 use crate::{
     context::NodeContext,
     events::Severity,
-    image::reference,
+    image::{credentials, reference},
     objects::{FRESH, FetchError},
     pod::{PodExt, spec_hash},
     pod_files,
     runtime::{
-        Image, RuntimeError,
+        Image, RegistryAuth, RuntimeError,
         types::{ContainerConfig, Mount, MountPropagation, PortMapping, Resources, SandboxConfig},
     },
     volume::{MountedVolumes, SubPathError},
@@ -51,6 +52,8 @@ pub(crate) enum ContainerConfigError {
     Fetch(#[from] FetchError),
     #[error("cannot find volume \"{volume}\" to mount into container \"{container}\"")]
     NoVolume { volume: String, container: String },
+    #[error("unable to find target container \"{target}\"")]
+    NoTarget { target: String },
     #[error("{operation} {path}: {source}")]
     File { operation: &'static str, path: PathBuf, source: std::io::Error },
 }
@@ -58,8 +61,9 @@ pub(crate) enum ContainerConfigError {
 /// What the sandbox of a pod is to be.
 ///
 /// # Errors
-/// The pod wants what no sandbox can have.
-pub(crate) fn sandbox(ctx: &NodeContext, pod: &Pod, attempt: u32) -> Result<SandboxConfig, RuntimeError> {
+/// The pod wants what no sandbox can have, or its RuntimeClass cannot be read.
+pub(crate) async fn sandbox(ctx: &NodeContext, pod: &Pod, attempt: u32) -> Result<SandboxConfig, RuntimeError> {
+    let runtime_handler = runtime_class::handler(&ctx.objects, pod).await?;
     let spec = pod.spec_or_default();
     let security = spec.security_context.as_ref();
     let sysctls = security
@@ -78,6 +82,8 @@ pub(crate) fn sandbox(ctx: &NodeContext, pod: &Pod, attempt: u32) -> Result<Sand
         host_pid: spec.host_pid.unwrap_or(false),
         host_ipc: spec.host_ipc.unwrap_or(false),
         share_process_namespace: spec.share_process_namespace.unwrap_or(false),
+        user_namespace: spec.host_users == Some(false),
+        runtime_handler,
         port_mappings: port_mappings(pod),
         cgroup_parent: resources::cgroup_parent(&ctx.config.cgroup_root, pod),
         resources: Resources { pids_limit: ctx.config.pod_max_pids.map(i64::from), ..resources::for_pod(pod) },
@@ -129,7 +135,13 @@ pub(crate) async fn container(
     let (command, args) = (expand(container.command.as_ref()), expand(container.args.as_ref()));
     let profiles = ctx.config.agent_dir().join("seccomp");
     let mut security = security::merge(pod, container, input.image.config.user.as_deref(), &profiles)?;
-    security.apparmor_profile = apparmor::resolve(pod, container, apparmor::kernel)?;
+    security::check_supported(pod, container, security::selinux_enabled())?;
+    let apparmor = apparmor::resolve(pod, container, apparmor::kernel)?;
+    if apparmor.lacks_default {
+        let text = format!("AppArmor: no default profile is loaded, container {} starts without one", container.name);
+        ctx.events.pod(pod, Some(&container.name), Severity::Warning, "AppArmor", text);
+    }
+    security.apparmor_profile = apparmor.profile;
     let mut mounts = volume_mounts(ctx, input, &lookup).await?;
     mounts.extend(own_mounts(ctx, input, &mounts).await?);
     Ok(ContainerConfig {
@@ -192,6 +204,8 @@ async fn volume_mounts(
             container_path: absolute(&mount.mount_path),
             host_path,
             readonly: is_readonly(input.pod, mount),
+            recursive_readonly: matches!(mount.recursive_read_only.as_deref(), Some("Enabled" | "IfPossible"))
+                && mount.read_only == Some(true),
             propagation: match mount.mount_propagation.as_deref() {
                 Some("HostToContainer") => MountPropagation::HostToContainer,
                 Some("Bidirectional") => MountPropagation::Bidirectional,
@@ -272,6 +286,7 @@ async fn own_mounts(
             container_path,
             host_path,
             readonly,
+            recursive_readonly: false,
             propagation: MountPropagation::Private,
         })
         .collect())
@@ -298,41 +313,24 @@ fn write_if_changed(path: &Path, text: &str, mode: u32) -> Result<(), ContainerC
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(failed("set the mode of"))
 }
 
-/// Credentials of a pod's `imagePullSecrets`; what cannot be read is left out, as upstream does.
-pub(crate) async fn pull_credentials(ctx: &NodeContext, pod: &Pod) -> Vec<crate::runtime::RegistryAuth> {
-    let mut found = Vec::new();
+/// What a pod's `imagePullSecrets` hold, and the names of those that could not be read: as upstream, the pull is tried
+/// without them.
+pub(crate) async fn pull_credentials(ctx: &NodeContext, pod: &Pod) -> (Vec<RegistryAuth>, Vec<String>) {
+    let (mut found, mut missing) = (Vec::new(), Vec::new());
     for reference in pod.spec_or_default().image_pull_secrets.iter().flatten() {
-        let Ok(Some(secret)) = ctx.objects.secret(pod.namespace(), &reference.name, FRESH).await else { continue };
-        let data: &BTreeMap<_, _> = match &secret.data {
-            Some(data) => data,
-            None => continue,
+        let secret = ctx.objects.secret(pod.namespace(), &reference.name, FRESH).await;
+        let Ok(Some(secret)) = secret else {
+            missing.push(reference.name.clone());
+            continue;
         };
-        if let Some(json) = data.get(".dockerconfigjson") {
-            found.extend(parse_docker_config(&json.0));
+        let data = |key: &str| secret.data.as_ref().and_then(|data| data.get(key));
+        if let Some(json) = data(".dockerconfigjson") {
+            found.extend(credentials::parse_config(&json.0));
+        } else if let Some(json) = data(".dockercfg") {
+            found.extend(credentials::parse_legacy(&json.0));
         }
     }
-    found
-}
-
-fn parse_docker_config(json: &[u8]) -> Vec<crate::runtime::RegistryAuth> {
-    use base64::Engine as _;
-    let Ok(config) = serde_json::from_slice::<serde_json::Value>(json) else { return Vec::new() };
-    let Some(auths) = config.get("auths").and_then(serde_json::Value::as_object) else { return Vec::new() };
-    let text =
-        |entry: &serde_json::Value, key: &str| entry.get(key).and_then(serde_json::Value::as_str).map(str::to_owned);
-    auths
-        .iter()
-        .filter_map(|(registry, entry)| {
-            let decoded = text(entry, "auth")
-                .and_then(|auth| base64::engine::general_purpose::STANDARD.decode(auth).ok())
-                .and_then(|bytes| String::from_utf8(bytes).ok())
-                .and_then(|pair| pair.split_once(':').map(|(user, password)| (user.to_owned(), password.to_owned())));
-            let (username, password) = text(entry, "username").zip(text(entry, "password")).or(decoded)?;
-            let registry =
-                registry.trim_start_matches("https://").trim_start_matches("http://").split('/').next()?.to_owned();
-            Some(crate::runtime::RegistryAuth { registry, username, password })
-        })
-        .collect()
+    (found, missing)
 }
 
 #[cfg(test)]
@@ -355,15 +353,5 @@ mod tests {
         assert_eq!(image_ref(&both, "r.example/team/web"), name("r.example/team/web"));
         assert_eq!(image_ref(&both, "other:1"), name("docker.io/library/nginx"));
         assert_eq!(image_ref(&image(&[]), "nginx:1"), "sha256:config");
-    }
-
-    #[test]
-    fn docker_config_gives_credentials() {
-        // "dTpw" is `u:p`.
-        let json = br#"{"auths": {"https://r.example/v1/": {"auth": "dTpw"}, "s.example:5000": {"username": "a", "password": "b"}, "t": {}}}"#;
-        let got: Vec<_> =
-            parse_docker_config(json).into_iter().map(|auth| (auth.registry, auth.username, auth.password)).collect();
-        let expect = |r: &str, u: &str, p: &str| (r.to_owned(), u.to_owned(), p.to_owned());
-        assert_eq!(got, [expect("r.example", "u", "p"), expect("s.example:5000", "a", "b")]);
     }
 }

@@ -9,6 +9,7 @@
 //! | `node`, `reserved` | registration, status and Lease of the Node object; what is kept from pods |
 //! | `pod_source`, `pod_manager` | the pods wanted here, watched and kept on disk |
 //! | `sync_loop` | one `select!` over everything that happens |
+//! | `admission` | what the node refuses to run (pure) |
 //! | `pod_workers` | one task a pod: sync, terminate, remove |
 //! | `predicates`, `pod_actions`, `pod_status`, `allocation`, `backoff` | whom to take, what to do and what to report (pure) |
 //! | `container_config`, `pod_files` | from a Pod to what the runtime is asked for |
@@ -26,6 +27,7 @@
 //! | [`network`] | attaches pods to the network, routes between nodes |
 //! | [`proxy`] | programs Services |
 
+mod admission;
 mod allocation;
 mod backoff;
 pub mod config;

@@ -47,6 +47,11 @@ impl Objects {
         Self { client, config_maps: Mutex::default(), secrets: Mutex::default() }
     }
 
+    /// For what is not kept.
+    pub(crate) fn client(&self) -> &kube::Client {
+        &self.client
+    }
+
     /// A ConfigMap no older than `max_age`; `None` if there is none.
     pub(crate) async fn config_map(
         &self,

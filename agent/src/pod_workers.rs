@@ -8,6 +8,7 @@
 //! and stops the containers of its pod.
 
 mod actions;
+mod admit;
 mod hooks;
 mod images;
 mod kill;
@@ -187,6 +188,7 @@ struct PodWorker {
     started_at: SystemTime,
     volumes_checked: Option<Instant>,
     failures: u32,
+    admitted: bool,
 }
 
 /// How a sync ended.
@@ -232,6 +234,7 @@ impl PodWorker {
             started_at: SystemTime::now(),
             volumes_checked: None,
             failures: 0,
+            admitted: false,
         }
     }
 
@@ -248,6 +251,7 @@ impl PodWorker {
     async fn run_syncing(&mut self) -> bool {
         loop {
             self.take_desired();
+            self.admit().await;
             if self.gone || self.failed.is_some() || self.pod.is_deleting() || self.pod.is_phase_final() {
                 return true;
             }

@@ -55,8 +55,13 @@ pub(crate) struct Parts {
 /// A real node.
 pub(crate) async fn run(config: AgentConfig, access: ApiAccess, shutdown: CancellationToken) -> Result<(), AgentError> {
     config.validate()?;
-    for dir in [config.agent_dir(), config.agent_dir().join("pods"), config.run_dir.clone()] {
+    for dir in [config.agent_dir(), config.run_dir.clone()] {
         make_dir(dir)?;
+    }
+    // Secrets, tokens, and programs of images that may be set-user-ID: nobody but root gets at them by way of the node.
+    // Containers do not either; what they may see is mounted into them.
+    for name in ["pods", "images", "containers"] {
+        make_private_dir(config.agent_dir().join(name))?;
     }
     let _lock = NodeLock::acquire_soon(&config.run_dir).await?;
     Machine::read(&config).check()?;
@@ -144,6 +149,14 @@ fn make_dir(path: PathBuf) -> Result<(), AgentError> {
         .recursive(true)
         .mode(0o711)
         .create(&path)
+        .map_err(|source| AgentError::Directory { path, source })
+}
+
+/// Makes a directory that is root's alone, or closes the one that is there: an older agent may have been more generous.
+fn make_private_dir(path: PathBuf) -> Result<(), AgentError> {
+    use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
+    made.and_then(|()| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)))
         .map_err(|source| AgentError::Directory { path, source })
 }
 

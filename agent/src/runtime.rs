@@ -16,6 +16,7 @@ mod entries;
 mod exec;
 #[cfg(any(test, feature = "testing"))]
 pub mod fake;
+mod held_layers;
 pub mod local;
 pub mod oci_spec;
 mod past;
@@ -233,15 +234,19 @@ pub struct Image {
     pub config: ImageConfig,
 }
 
-/// Credentials for one pull.
-#[derive(Clone, PartialEq, Eq)]
+/// One entry of a pull secret. What it does not have is empty.
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct RegistryAuth {
-    /// Registry host (with port), as in `.dockerconfigjson`'s keys.
+    /// What it is for: a registry's host (with port), perhaps with wildcards, perhaps with a part of the repository's path.
     pub registry: String,
     /// User.
     pub username: String,
     /// Password.
     pub password: String,
+    /// Exchanged for tokens (OAuth 2 refresh token).
+    pub identity_token: String,
+    /// Shown to the registry as it is.
+    pub registry_token: String,
 }
 
 /// Why an image is not there.
@@ -259,6 +264,14 @@ pub enum ImageError {
     /// Waiting reason `ErrImageNeverPull`.
     #[error("container image {reference:?} is not present with pull policy of Never")]
     NeverPull {
+        /// As written.
+        reference: String,
+    },
+    /// Waiting reason `ErrImageNeverPull`: somebody else's credentials brought it here.
+    #[error(
+        "container image {reference:?} is present with pull policy of Never but does not have the proper credentials"
+    )]
+    NeverPullForeign {
         /// As written.
         reference: String,
     },
@@ -294,6 +307,16 @@ pub trait ImageService: Send + Sync + 'static {
     async fn list_images(&self) -> Result<Vec<Image>, ImageError>;
     /// Removes a tag, or by ID the image; layers nobody uses any more go with it.
     async fn remove_image(&self, reference: &str) -> Result<(), ImageError>;
-    /// The unpacked layer directories of an image, lowest first: the runtime mounts them as an overlay.
-    async fn layers(&self, image_id: &str) -> Result<Vec<std::path::PathBuf>, ImageError>;
+    /// Whether who has these credentials may run the image without asking its registry: it was imported, or pulled without
+    /// credentials, with the node's own or with one of these.
+    async fn may_use(&self, _reference: &str, _auth: &[RegistryAuth]) -> Result<bool, ImageError> {
+        Ok(true)
+    }
+    /// The unpacked layer directories of an image, lowest first: the runtime mounts them as an overlay. They stay as long
+    /// as the directory `holder` does, whatever becomes of the image.
+    async fn layers(&self, image_id: &str, holder: &std::path::Path) -> Result<Vec<std::path::PathBuf>, ImageError>;
+    /// Removes layers that neither an image nor a holder has.
+    async fn prune(&self) -> Result<(), ImageError> {
+        Ok(())
+    }
 }

@@ -11,6 +11,7 @@ use std::{
     os::fd::{AsRawFd as _, OwnedFd},
 };
 
+use coracle_bpf::{Instruction, ProgramType};
 use nix::errno::Errno;
 use rtnetlink::{
     packet_core::DefaultNla,
@@ -21,7 +22,6 @@ use rtnetlink::{
 };
 
 use crate::{
-    bpf::{Instruction, load_classifier},
     bridge::mac,
     netlink::{Netlink, Request},
 };
@@ -44,7 +44,7 @@ const ACT_DIRECT: u32 = 1;
 /// # Errors
 /// EPERM where programs may not be loaded, ENOENT or EOPNOTSUPP where the kernel lacks the classifier.
 pub fn guard(netlink: &mut Netlink, port: u32, address: Ipv4Addr) -> io::Result<()> {
-    let program = load_classifier(&program(address))?;
+    let program = coracle_bpf::load(ProgramType::Classifier, "coracle_port", &program(address))?;
     let index = i32::try_from(port).map_err(io::Error::other)?;
     Ok(netlink.batch(vec![
         Request::create("add the port's ingress queue", RouteNetlinkMessage::NewQueueDiscipline(queue(index)))

@@ -15,8 +15,6 @@
 //! Everything here blocks. Namespaces are entered through `coracle-netns` only. IPv4 only.
 
 pub mod anti_spoof;
-#[allow(unsafe_code, reason = "bpf(2) has no safe wrapper among our dependencies")]
-mod bpf;
 pub mod bridge;
 pub mod cmd;
 pub mod conf;

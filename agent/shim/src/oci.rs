@@ -3,8 +3,10 @@
 //! Runs as a child of the shim in the shim's network, IPC, UTS and mount namespaces. What it makes (a container's first
 //! process, an exec'ed process) becomes a child of the shim, not its own. It keeps nothing.
 
+mod cgroup_mounts;
 mod confinement;
 mod create;
+mod devices;
 mod exec;
 mod executor;
 #[cfg(feature = "fuzzing")]

@@ -9,6 +9,8 @@ use crate::pod::PodExt;
 
 const ENABLED: &str = "/sys/module/apparmor/parameters/enabled";
 const PROFILES: &str = "/sys/kernel/security/apparmor/profiles";
+/// What container runtimes call their default profile, if one of them has loaded it here.
+const DEFAULTS: [&str; 3] = ["cri-containerd.apparmor.d", "crio-default", "docker-default"];
 
 /// A profile that cannot be enforced: the waiting reason is `CreateContainerConfigError`.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -30,24 +32,42 @@ fn parse(text: &str) -> Vec<String> {
     text.lines().filter_map(|line| Some(line.rsplit_once(" (")?.0.to_owned())).collect()
 }
 
-/// The profile to start the container under, if any. The kernel is asked only if a profile is wanted. `RuntimeDefault` is
-/// none: Coracle brings no profile of its own.
+/// What a container starts under.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Resolved {
+    /// The profile, if any.
+    pub(crate) profile: Option<String>,
+    /// `RuntimeDefault` was asked for by name, the kernel has AppArmor, and there is no such profile.
+    pub(crate) lacks_default: bool,
+}
+
+/// The profile to start the container under. The kernel is asked only if one is wanted. `RuntimeDefault` is that of
+/// another runtime of this machine: Coracle brings no profile of its own.
 pub(crate) fn resolve(
     pod: &Pod,
     container: &Container,
     kernel: impl FnOnce() -> Option<Vec<String>>,
-) -> Result<Option<String>, AppArmorError> {
+) -> Result<Resolved, AppArmorError> {
     let own = container.security_context.as_ref().and_then(|context| context.app_armor_profile.as_ref());
     let of_pod = pod.spec_or_default().security_context.as_ref().and_then(|context| context.app_armor_profile.as_ref());
-    let Some(AppArmorProfile { type_, localhost_profile: Some(profile) }) = own.or(of_pod) else { return Ok(None) };
-    if type_ != "Localhost" {
-        return Ok(None);
-    }
+    let Some(AppArmorProfile { type_, localhost_profile }) = own.or(of_pod) else { return Ok(Resolved::default()) };
     let name = || container.name.clone();
-    match kernel() {
-        None => Err(AppArmorError::NotEnabled { container: name() }),
-        Some(loaded) if loaded.contains(profile) => Ok(Some(profile.clone())),
-        Some(_) => Err(AppArmorError::NotLoaded { profile: profile.clone(), container: name() }),
+    let under = |profile: &str| Resolved { profile: Some(profile.to_owned()), lacks_default: false };
+    match (type_.as_str(), localhost_profile) {
+        ("Localhost", Some(profile)) => match kernel() {
+            None => Err(AppArmorError::NotEnabled { container: name() }),
+            Some(loaded) if loaded.contains(profile) => Ok(under(profile)),
+            Some(_) => Err(AppArmorError::NotLoaded { profile: profile.clone(), container: name() }),
+        },
+        ("RuntimeDefault", _) => Ok(match kernel() {
+            // Upstream's default profile, too, is none without AppArmor.
+            None => Resolved::default(),
+            Some(loaded) => match DEFAULTS.iter().find(|default| loaded.iter().any(|profile| profile == *default)) {
+                Some(default) => under(default),
+                None => Resolved { profile: None, lacks_default: true },
+            },
+        }),
+        _ => Ok(Resolved::default()),
     }
 }
 
@@ -58,6 +78,10 @@ mod tests {
     use super::*;
 
     fn resolved(pod: &Value, own: &Value, kernel: Option<&[&str]>) -> Result<Option<String>, AppArmorError> {
+        all(pod, own, kernel).map(|resolved| resolved.profile)
+    }
+
+    fn all(pod: &Value, own: &Value, kernel: Option<&[&str]>) -> Result<Resolved, AppArmorError> {
         let pod = serde_json::from_value(json!({"spec": {"containers": [], "securityContext": pod}})).unwrap();
         let container = serde_json::from_value(json!({"name": "app", "securityContext": own})).unwrap();
         resolve(&pod, &container, || kernel.map(|names| names.iter().map(|name| (*name).to_owned()).collect()))
@@ -80,6 +104,20 @@ mod tests {
             Err(AppArmorError::NotLoaded { profile: "a".to_owned(), container: container() })
         );
         assert_eq!(resolved(&none, &localhost("a"), None), Err(AppArmorError::NotEnabled { container: container() }));
+    }
+
+    #[test]
+    fn the_runtimes_default_is_used_or_missed() {
+        let (none, default) = (json!({}), json!({"appArmorProfile": {"type": "RuntimeDefault"}}));
+        for (kernel, profile, lacks_default) in [
+            (None, None, false),
+            (Some(&["x"][..]), None, true),
+            (Some(&["x", "docker-default"][..]), Some("docker-default"), false),
+        ] {
+            let expected = Resolved { profile: profile.map(str::to_owned), lacks_default };
+            assert_eq!(all(&none, &default, kernel), Ok(expected), "{kernel:?}");
+        }
+        assert_eq!(all(&none, &none, Some(&["x"])), Ok(Resolved::default()), "nobody has asked");
     }
 
     #[test]

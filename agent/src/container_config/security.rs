@@ -20,6 +20,14 @@ pub(crate) enum SecurityError {
         "container has runAsNonRoot and image has non-numeric user ({user}), cannot verify user is non-root (pod: \"{pod}\", container: {container})"
     )]
     UserUnknown { user: String, pod: String, container: String },
+    #[error(
+        "procMount Unmasked needs a user namespace of the pod's own (hostUsers: false), which this node does not make (container: {container})"
+    )]
+    Unmasked { container: String },
+    #[error("seLinuxOptions cannot be applied: this node labels neither processes nor files (container: {container})")]
+    SeLinux { container: String },
+    #[error("volumeDevices are not supported by this node (container: {container})")]
+    VolumeDevices { container: String },
     #[error("{field} {value} is not a valid ID")]
     Id { field: &'static str, value: i64 },
 }
@@ -39,6 +47,7 @@ pub(crate) fn merge(
     if run_as_non_root {
         check_non_root(pod, container, run_as_user, image_user)?;
     }
+    let strict_groups = of_pod.supplemental_groups_policy.as_deref() == Some("Strict");
     let mut groups = Vec::new();
     for group in of_pod.supplemental_groups.iter().flatten().copied().chain(of_pod.fs_group) {
         if let Some(group) = id("supplementalGroups", Some(group))?.filter(|group| !groups.contains(group)) {
@@ -51,21 +60,45 @@ pub(crate) fn merge(
         list.into_iter().flatten().map(|name| name.to_uppercase().trim_start_matches("CAP_").to_owned()).collect()
     };
     Ok(SecurityContext {
-        pid_namespace_of: None,
+        debug_target: None,
         privileged,
         image_user: image_user.filter(|user| !user.is_empty()).map(str::to_owned),
         run_as_user,
         run_as_group: id("runAsGroup", own.run_as_group.or(of_pod.run_as_group))?,
         run_as_non_root,
         supplemental_groups: groups,
+        strict_groups,
         readonly_rootfs: own.read_only_root_filesystem.unwrap_or(false),
         allow_privilege_escalation: own.allow_privilege_escalation,
         cap_add: names(capabilities.add),
         cap_drop: names(capabilities.drop),
         seccomp: if privileged { SeccompProfile::Unconfined } else { seccomp_profile(seccomp, profiles) },
         apparmor_profile: None,
-        unmasked_proc: privileged || own.proc_mount.as_deref() == Some("Unmasked"),
     })
+}
+
+/// Whether the kernel labels, so that a wish for a label means something.
+pub(crate) fn selinux_enabled() -> bool {
+    Path::new("/sys/fs/selinux/enforce").exists()
+}
+
+/// Refuses what would otherwise be dropped without a word.
+pub(crate) fn check_supported(pod: &Pod, container: &Container, selinux: bool) -> Result<(), SecurityError> {
+    let of_pod = pod.spec_or_default().security_context.as_ref();
+    let own = container.security_context.as_ref();
+    let name = || container.name.clone();
+    let privileged = own.and_then(|own| own.privileged).unwrap_or(false);
+    if own.and_then(|own| own.proc_mount.as_deref()) == Some("Unmasked") && !privileged {
+        return Err(SecurityError::Unmasked { container: name() });
+    }
+    let label = own.and_then(|own| own.se_linux_options.as_ref());
+    if selinux && label.or(of_pod.and_then(|context| context.se_linux_options.as_ref())).is_some() {
+        return Err(SecurityError::SeLinux { container: name() });
+    }
+    if container.volume_devices.as_ref().is_some_and(|devices| !devices.is_empty()) {
+        return Err(SecurityError::VolumeDevices { container: name() });
+    }
+    Ok(())
 }
 
 fn seccomp_profile(profile: Option<&ApiSeccomp>, profiles: &Path) -> SeccompProfile {
@@ -132,6 +165,26 @@ mod tests {
         assert_eq!(got.supplemental_groups, [4, 3]);
         assert_eq!((got.cap_add, got.cap_drop), (vec!["NET_ADMIN".to_owned()], vec!["CHOWN".to_owned()]));
         assert_eq!(got.seccomp, SeccompProfile::Localhost("/profiles/a.json".into()));
+    }
+
+    #[test]
+    fn what_the_node_cannot_do_is_refused() {
+        let check = |pod: serde_json::Value, container: serde_json::Value, selinux| {
+            let pod: Pod = serde_json::from_value(serde_json::json!(
+                {"spec": {"securityContext": pod, "containers": [container]}}))
+            .expect("pod");
+            check_supported(&pod, &pod.containers()[0], selinux).is_ok()
+        };
+        let (none, label) = (serde_json::json!({}), serde_json::json!({"seLinuxOptions": {"type": "t"}}));
+        let with = |context: &serde_json::Value| serde_json::json!({"name": "c", "securityContext": context});
+        assert!(check(none.clone(), with(&none), true));
+        assert!(check(label.clone(), with(&none), false), "without SELinux a label means nothing");
+        assert!(!check(label.clone(), with(&none), true));
+        assert!(!check(none.clone(), with(&label), true));
+        assert!(!check(none.clone(), with(&serde_json::json!({"procMount": "Unmasked"})), false));
+        assert!(check(none.clone(), with(&serde_json::json!({"procMount": "Default"})), false));
+        let device = serde_json::json!({"name": "c", "volumeDevices": [{"name": "v", "devicePath": "/dev/x"}]});
+        assert!(!check(none, device, false));
     }
 
     #[test]

@@ -6,7 +6,11 @@
 //!
 //! Source: `pkg/kubelet/eviction/eviction_manager.go` at v1.37.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use tokio::sync::mpsc;
@@ -30,6 +34,8 @@ use crate::{
 
 /// `status.reason` of an evicted pod, and the event's.
 pub(crate) const EVICTED: &str = "Evicted";
+/// In a pod's directory: where parts of volumes are mounted.
+const SUB_PATHS: &str = "volume-subpaths";
 /// An evicted pod has this long to end before the next one is looked for.
 const END_LIMIT: Duration = Duration::from_secs(30);
 const END_PAUSE: Duration = Duration::from_millis(100);
@@ -128,12 +134,12 @@ impl Manager {
         }
     }
 
-    /// What its volumes on the disk take.
+    /// What its volumes on the disk take, and the files that the node makes for it, which its containers can write to.
     async fn shared(&self, resource: Resource, pod: &Pod) -> u64 {
         match resource {
             Resource::Memory | Resource::Pids => 0,
             Resource::EphemeralStorage | Resource::Inodes => {
-                of_directories(resource, vec![self.ctx.volumes.pod_dir(&pod.uid()).join("volumes")]).await
+                of_directories(resource, of_pod(&self.ctx.volumes.pod_dir(&pod.uid()))).await
             }
         }
     }
@@ -149,6 +155,13 @@ impl Manager {
             tracing::warn!(%uid, "an evicted pod does not end");
         }
     }
+}
+
+/// All that a pod's directory holds but the places where parts of volumes are mounted: they are counted with their volume,
+/// or are not the pod's.
+fn of_pod(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_name() != SUB_PATHS).map(|entry| entry.path()).collect()
 }
 
 fn asked(resource: Resource, container: &Container) -> u64 {
@@ -170,4 +183,25 @@ async fn of_directories(resource: Resource, directories: Vec<PathBuf>) -> u64 {
     let work = move || directories.iter().map(|directory| Usage::of(directory)).fold(Usage::default(), Usage::plus);
     let usage = tokio::task::spawn_blocking(work).await.unwrap_or_default();
     if resource == Resource::Inodes { usage.inodes } else { usage.bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_containers_write_into_the_nodes_files_counts() {
+        let dir = tempfile::tempdir().expect("directory");
+        for part in ["volumes/v", "containers/c", "volume-subpaths/v"] {
+            std::fs::create_dir_all(dir.path().join(part)).expect("directory");
+            std::fs::write(dir.path().join(part).join("file"), vec![1; 4096]).expect("file");
+        }
+        std::fs::write(dir.path().join("etc-hosts"), vec![1; 1 << 20]).expect("file");
+        let mut counted: Vec<_> =
+            of_pod(dir.path()).iter().map(|path| path.strip_prefix(dir.path()).expect("below").to_owned()).collect();
+        counted.sort();
+        assert_eq!(counted, ["containers", "etc-hosts", "volumes"].map(PathBuf::from));
+        let bytes = of_pod(dir.path()).iter().map(|path| Usage::of(path)).fold(Usage::default(), Usage::plus).bytes;
+        assert!((1 << 20..2 << 20).contains(&bytes), "{bytes}");
+    }
 }

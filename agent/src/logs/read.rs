@@ -53,7 +53,7 @@ pub(crate) struct LogReader {
 impl LogReader {
     /// Opens the log and goes to where reading begins.
     pub(crate) fn open(path: PathBuf, options: Options) -> io::Result<Self> {
-        let mut file = File::open(&path)?;
+        let mut file = super::open(&path)?;
         if let Some(lines) = options.tail_lines {
             let start = tail_start(&mut file, lines)?;
             file.seek(SeekFrom::Start(start))?;
@@ -95,7 +95,7 @@ impl LogReader {
         if (now.ino(), now.dev()) == (own.ino(), own.dev()) {
             return Ok(false);
         }
-        self.file = File::open(&self.path)?;
+        self.file = super::open(&self.path)?;
         self.pending.clear();
         Ok(true)
     }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{PodWorker, Progress, RuntimeState, images};
 use crate::{
-    container_config::{self, ContainerInput},
+    container_config::{self, ContainerConfigError, ContainerInput},
     events::Severity,
     objects::FRESH,
     pod::{PodExt, spec_hash},
@@ -18,7 +18,7 @@ use crate::{
     pod_status::WaitingReason,
     runtime::{
         Image, RuntimeError,
-        types::{ContainerId, ContainerState, SandboxId, SandboxState, SandboxStatus},
+        types::{ContainerId, ContainerState, ContainerStatus, SandboxId, SandboxState, SandboxStatus},
     },
     stages::timed,
     volume::MountedVolumes,
@@ -32,14 +32,14 @@ enum Start {
     Failed,
 }
 
-/// The process whose PID namespace an ephemeral container joins: that of the running container that it names.
-fn debugged_process(pod: &Pod, name: &str, state: &RuntimeState) -> Option<i32> {
+/// The running container whose PID namespace an ephemeral container joins, if it names one.
+fn debugged(pod: &Pod, name: &str, state: &RuntimeState) -> Result<Option<ContainerId>, ContainerConfigError> {
     let mut containers = pod.spec_or_default().ephemeral_containers.iter().flatten();
-    let target = containers.find(|one| one.name == name)?.target_container_name.as_deref()?;
-    state.containers.iter().find_map(|container| match container.state {
-        ContainerState::Running { pid, .. } if container.name == target => Some(pid),
-        _ => None,
-    })
+    let named = containers.find(|one| one.name == name).and_then(|one| one.target_container_name.as_deref());
+    let Some(target) = named.filter(|target| !target.is_empty()) else { return Ok(None) };
+    let is_target = |one: &&ContainerStatus| one.name == target && matches!(one.state, ContainerState::Running { .. });
+    let found = state.containers.iter().find(is_target).map(|one| one.id.clone());
+    found.map(Some).ok_or_else(|| ContainerConfigError::NoTarget { target: target.to_owned() })
 }
 
 impl PodWorker {
@@ -131,7 +131,7 @@ impl PodWorker {
                 (None, Some(sandbox)) => Ok(Some(sandbox.clone())),
                 (None, None) => Ok(None),
                 (Some(attempt), _) => {
-                    let config = container_config::sandbox(&ctx, &pod, attempt)?;
+                    let config = container_config::sandbox(&ctx, &pod, attempt).await?;
                     ctx.runtime.run_pod_sandbox(&config).await.map(Some)
                 }
             }
@@ -207,11 +207,12 @@ impl PodWorker {
         let ctx = Arc::clone(&self.ctx);
         let pod_ips: Vec<IpAddr> = if sandbox.host_network { vec![ctx.config.node_ip] } else { sandbox.ips.clone() };
         let input = ContainerInput { pod: &pod, container, image, attempt, pod_ips: &pod_ips, volumes };
-        let config = match container_config::container(&ctx, &input).await {
-            Ok(mut config) => {
-                config.security.pid_namespace_of = debugged_process(&pod, &container.name, state);
-                config
-            }
+        let config = container_config::container(&ctx, &input).await.and_then(|mut config| {
+            config.security.debug_target = debugged(&pod, &container.name, state)?;
+            Ok(config)
+        });
+        let config = match config {
+            Ok(config) => config,
             Err(error) => return self.start_failed(container, "CreateContainerConfigError", &error, "Failed"),
         };
         let reference = pod.reference();

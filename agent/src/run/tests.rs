@@ -50,6 +50,30 @@ async fn crashed_container_restarts_and_then_backs_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_would_change_the_node_is_refused() {
+    let cluster = Cluster::start().await;
+    let sysctl = |name: &str| json!({"securityContext": {"sysctls": [{"name": name, "value": "1"}]}});
+    cluster.create(pod("bad", sysctl("kernel.core_pattern"))).await;
+    cluster.create(pod("good", sysctl("net.ipv4.tcp_syncookies"))).await;
+    let failed = |pod: &Pod| pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Failed"));
+    let bad = cluster.wait_pod("bad", failed).await;
+    let status = bad.status.expect("status");
+    assert_eq!(status.reason.as_deref(), Some("SysctlForbidden"));
+    let message = "Pod was rejected: forbidden sysctl: \"kernel.core_pattern\" not allowlisted";
+    assert_eq!(status.message.as_deref(), Some(message));
+    cluster.wait_pod("good", is_ready).await;
+    assert!(!cluster.runtime.calls().iter().any(|call| call.contains("bad")), "{:?}", cluster.runtime.calls());
+    let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
+    cluster
+        .wait_until("the event SysctlForbidden", async || {
+            let list = events.list(&ListParams::default()).await.expect("events");
+            list.items.iter().any(|event| event.reason.as_deref() == Some("SysctlForbidden"))
+        })
+        .await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn deleted_pod_leaves_nothing() {
     let cluster = Cluster::start().await;
     cluster.create(pod("web", json!({"volumes": [{"name": "v", "emptyDir": {}}]}))).await;

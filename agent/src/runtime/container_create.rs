@@ -74,7 +74,7 @@ async fn make(
     let client = sandbox.client("create container")?;
     let sandbox_config = sandbox.checkpoint.lock().config.clone();
     let writable = inner.writable_dir(id);
-    let spec = plan(inner, sandbox, &sandbox_config, id, &writable, &config, image).await?;
+    let mut spec = plan(inner, sandbox, &sandbox_config, id, &writable, &config, image)?;
     let stop_signal = stop_signal(config.stop_signal.as_deref().or(image.config.stop_signal.as_deref()))?;
     let log_path = log_path(&sandbox_config.log_directory, &config.log_path)?;
 
@@ -87,6 +87,10 @@ async fn make(
     // Before the writable layer: the next start finds what belongs to it.
     checkpoint::write_container(directory, &checkpoint)?;
     make_private(&writable).map_err(state(&writable))?;
+    spec.layers = inner.images.layers(&image.id, &writable).await.map_err(|error| RuntimeError::Oci {
+        operation: format!("create container {}", checkpoint.config.name),
+        message: chain(&error),
+    })?;
     if let Some(parent) = log_path.parent() {
         fs::create_dir_all(parent).map_err(state(parent))?;
     }
@@ -99,6 +103,7 @@ async fn make(
         tty: checkpoint.config.tty,
         cgroup: oci_spec::cgroup_path(&sandbox_config, &id.0),
         timeout_ms: u64::try_from(CREATE_LIMIT.as_millis()).unwrap_or(u64::MAX),
+        pid_namespace_of: checkpoint.config.security.debug_target.as_ref().map(|id| id.0.clone()),
     };
     let name = checkpoint.config.name.clone();
     let container = Arc::new(Container {
@@ -126,8 +131,8 @@ async fn make(
     }
 }
 
-/// What the shim's helper will make, from everything that is known of it.
-async fn plan(
+/// What the shim's helper will make, from everything that is known of it but the layers.
+fn plan(
     inner: &Inner,
     sandbox: &Sandbox,
     sandbox_config: &SandboxConfig,
@@ -136,10 +141,6 @@ async fn plan(
     config: &ContainerConfig,
     image: &Image,
 ) -> Result<CreateSpec, RuntimeError> {
-    let layers = inner.images.layers(&image.id).await.map_err(|error| RuntimeError::Oci {
-        operation: format!("create container {}", config.name),
-        message: error.to_string(),
-    })?;
     let profile = localhost_profile(config)?;
     let compiled_filters = inner.run_dir.join("seccomp");
     oci_spec::plan(&oci_spec::Input {
@@ -148,7 +149,7 @@ async fn plan(
         container: config,
         id: &id.0,
         image: &image.config,
-        layers,
+        layers: Vec::new(),
         writable,
         localhost_profile: profile.as_deref(),
         compiled_filters: &compiled_filters,

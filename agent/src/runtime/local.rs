@@ -21,6 +21,7 @@ use super::{
     cgroup::Hierarchies,
     checkpoint,
     entries::{self, Container, Sandbox, whole},
+    held_layers,
     oci_spec::Node,
     shim_client::{Listener, ShimClient},
     *,
@@ -104,6 +105,10 @@ impl LocalRuntime {
             weak: Weak::clone(weak),
         });
         recover::recover(&inner).await;
+        let recovered: Vec<_> = inner.state.lock().containers.values().cloned().collect();
+        for container in recovered {
+            held_layers::note(&container.directory, &inner.writable_dir(&container.id));
+        }
         Ok(Arc::new(Self { inner }))
     }
 

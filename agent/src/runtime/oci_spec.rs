@@ -82,6 +82,14 @@ pub enum SpecError {
     /// A `Localhost` profile that is none.
     #[error("seccomp profile is not usable")]
     Seccomp(#[from] seccomp::ProfileError),
+    /// The kernel would take its beginning for the whole.
+    #[error("{what} {text:?} contains a NUL byte")]
+    Nul {
+        /// Such as `command`.
+        what: &'static str,
+        /// As written.
+        text: String,
+    },
     /// Empty or with `=` or NUL.
     #[error("invalid environment variable name {0:?}")]
     EnvironmentName(String),
@@ -100,7 +108,7 @@ pub fn cgroup_path(sandbox: &SandboxConfig, id: &str) -> String {
 pub fn plan(input: &Input<'_>) -> Result<CreateSpec, SpecError> {
     let (container, security) = (input.container, &input.container.security);
     let args = command(container, input.image)?;
-    let caps = capabilities::compute(security, input.node.cgroup_v2)?;
+    let caps = capabilities::compute(security)?;
     let no_new_privileges = !security.privileged && security.allow_privilege_escalation == Some(false);
     let cwd = container.working_dir.as_deref().or(input.image.working_dir.as_deref()).filter(|dir| !dir.is_empty());
     let mut process = json!({
@@ -139,6 +147,7 @@ pub fn plan(input: &Input<'_>) -> Result<CreateSpec, SpecError> {
             gid: security.run_as_group,
             non_root: security.run_as_non_root,
             supplemental_groups: security.supplemental_groups.clone(),
+            strict_groups: security.strict_groups,
         },
         volumes: input.image.volumes.clone(),
         privileged: security.privileged,
@@ -155,7 +164,12 @@ fn command(container: &ContainerConfig, image: &ImageConfig) -> Result<Vec<Strin
         (true, false) => &[],
     };
     let args: Vec<String> = entrypoint.iter().chain(cmd).cloned().collect();
+    args.iter().try_for_each(|text| without_nul("command", text))?;
     if args.is_empty() { Err(SpecError::NoCommand) } else { Ok(args) }
+}
+
+fn without_nul(what: &'static str, text: &str) -> Result<(), SpecError> {
+    if text.contains('\0') { Err(SpecError::Nul { what, text: text.to_owned() }) } else { Ok(()) }
 }
 
 fn environment(input: &Input<'_>) -> Result<Vec<String>, SpecError> {
@@ -173,6 +187,7 @@ fn environment(input: &Input<'_>) -> Result<Vec<String>, SpecError> {
         set("TERM", "TERM=xterm".to_owned());
     }
     for entry in &input.image.env {
+        without_nul("environment variable of the image", entry)?;
         if let Some((name, _)) = entry.split_once('=').filter(|(name, _)| !name.is_empty()) {
             set(name, entry.clone());
         }
@@ -216,7 +231,11 @@ fn volume(mount: &super::Mount) -> VolumeMount {
         MountPropagation::HostToContainer => "rslave",
         MountPropagation::Bidirectional => "rshared",
     };
-    let access = if mount.readonly { "ro" } else { "rw" };
+    let access = match (mount.recursive_readonly, mount.readonly) {
+        (true, _) => "rro",
+        (false, true) => "ro",
+        (false, false) => "rw",
+    };
     VolumeMount {
         source: mount.host_path.clone(),
         destination: mount.container_path.clone(),
@@ -228,10 +247,8 @@ fn linux(input: &Input<'_>, caps: &[String]) -> Result<Value, SpecError> {
     let security = &input.container.security;
     let mut namespaces = vec![json!({ "type": "mount" })];
     if !input.sandbox.host_pid {
-        namespaces.push(match security.pid_namespace_of {
-            Some(pid) => json!({ "type": "pid", "path": format!("/proc/{pid}/ns/pid") }),
-            None => json!({ "type": "pid" }),
-        });
+        // The shim knows which one, if it is another's.
+        namespaces.push(json!({ "type": "pid" }));
     }
     if input.node.cgroup_v2 && !security.privileged {
         namespaces.push(json!({ "type": "cgroup" }));
@@ -248,7 +265,7 @@ fn linux(input: &Input<'_>, caps: &[String]) -> Result<Value, SpecError> {
     } else if spread.clone().any(|propagation| propagation == MountPropagation::HostToContainer) {
         linux["rootfsPropagation"] = json!("slave");
     }
-    if !security.privileged && !security.unmasked_proc {
+    if !security.privileged {
         linux["maskedPaths"] = json!(MASKED_PATHS);
         linux["readonlyPaths"] = json!(READONLY_PATHS);
     }

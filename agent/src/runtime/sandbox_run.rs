@@ -32,7 +32,25 @@ const INIT_LIMIT: Duration = Duration::from_secs(15);
 /// CNI plugins are foreign programs.
 const NETWORK_LIMIT: Duration = Duration::from_secs(60);
 
+/// The names under which RuntimeClasses know this runtime: its own, and that of the runtime whose work it does.
+const HANDLERS: [&str; 3] = ["", "coracle", "runc"];
+
+/// Refuses what would otherwise be dropped without a word.
+fn check(config: &SandboxConfig) -> Result<(), RuntimeError> {
+    if config.user_namespace {
+        let message = "runtime does not support user namespaces (hostUsers: false)".to_owned();
+        return Err(RuntimeError::InvalidConfig { message });
+    }
+    let handler = config.runtime_handler.as_str();
+    if !HANDLERS.contains(&handler) {
+        let message = format!("failed to get sandbox runtime: no runtime for {handler:?} is configured");
+        return Err(RuntimeError::InvalidConfig { message });
+    }
+    Ok(())
+}
+
 pub(super) async fn run(inner: &Arc<Inner>, config: SandboxConfig) -> Result<SandboxStatus, RuntimeError> {
+    check(&config)?;
     let id = SandboxId(random_id());
     let directory = inner.sandbox_dir(&id);
     let checkpoint = SandboxCheckpoint {

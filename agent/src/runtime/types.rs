@@ -75,6 +75,12 @@ pub struct SandboxConfig {
     pub host_ipc: bool,
     /// All containers share one PID namespace.
     pub share_process_namespace: bool,
+    /// A user namespace of the pod's own. The runtime has none yet and refuses.
+    #[serde(default)]
+    pub user_namespace: bool,
+    /// The handler of the pod's RuntimeClass; empty for the default. The runtime refuses those that it does not have.
+    #[serde(default)]
+    pub runtime_handler: String,
     /// Published ports.
     pub port_mappings: Vec<PortMapping>,
     /// The pod's cgroup relative to the mount of each hierarchy, absolute form, such as
@@ -130,6 +136,9 @@ pub struct Mount {
     pub host_path: PathBuf,
     /// Read-only inside.
     pub readonly: bool,
+    /// Read-only with everything that is mounted below it.
+    #[serde(default)]
+    pub recursive_readonly: bool,
     /// Propagation.
     pub propagation: MountPropagation,
 }
@@ -161,6 +170,9 @@ pub struct SecurityContext {
     pub run_as_non_root: bool,
     /// More groups, `fsGroup` among them.
     pub supplemental_groups: Vec<u32>,
+    /// `supplementalGroupsPolicy: Strict`: the groups that the image gives its user do not count.
+    #[serde(default)]
+    pub strict_groups: bool,
     /// Root file system read-only.
     pub readonly_rootfs: bool,
     /// Sets `no_new_privs` when false. `None` is false for unprivileged containers as RuntimeDefault has it: see `oci_spec`.
@@ -171,14 +183,12 @@ pub struct SecurityContext {
     pub cap_drop: Vec<String>,
     /// Seccomp.
     pub seccomp: SeccompProfile,
-    /// Joins the PID namespace of this process of the node: that of the container that is debugged.
+    /// Joins the PID namespace of this container of its sandbox, which is debugged.
     #[serde(default)]
-    pub pid_namespace_of: Option<i32>,
+    pub debug_target: Option<ContainerId>,
     /// A loaded AppArmor profile to start under.
     #[serde(default)]
     pub apparmor_profile: Option<String>,
-    /// `procMount: Unmasked`.
-    pub unmasked_proc: bool,
 }
 
 /// Everything `create_container` needs.

@@ -37,7 +37,8 @@ impl Tmpfs {
     fn options(&self) -> String {
         let parts = [
             self.size_bytes.map(|size| format!("size={size}")),
-            self.mode.map(|mode| format!("mode={mode:o}")),
+            // Without one the kernel lets everybody put files in.
+            Some(format!("mode={:o}", self.mode.unwrap_or(0o755))),
             self.group.map(|group| format!("gid={group}")),
         ];
         parts.into_iter().flatten().collect::<Vec<_>>().join(",")
@@ -91,5 +92,17 @@ impl Mounter for NoMounts {
 
     fn unmount_below(&self, _: &Path) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_root_may_put_files_into_a_tmpfs_that_says_nothing_else() {
+        assert_eq!(Tmpfs::default().options(), "mode=755");
+        let tmpfs = Tmpfs { size_bytes: Some(4096), mode: Some(0o1777), group: Some(7) };
+        assert_eq!(tmpfs.options(), "size=4096,mode=1777,gid=7");
     }
 }

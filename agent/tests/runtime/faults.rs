@@ -66,6 +66,25 @@ async fn dead_shim_takes_its_containers_along() {
     node.finish().await;
 }
 
+/// The kernel clears the parent-death signal of a program that is set-user-ID.
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_shim_takes_set_user_id_programs_along() {
+    use std::os::unix::fs::PermissionsExt;
+    let Some(node) = node().await else { return };
+    // Run under a name that is none of its applets', it takes the first argument for one.
+    let program = node.layer().join("bin/busybox-raised");
+    std::fs::copy("/bin/busybox", &program).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o4755)).unwrap();
+    let security = SecurityContext { run_as_user: Some(1000), ..SecurityContext::default() };
+    let config = ContainerConfig { security, ..container(&["/bin/busybox-raised", "sleep", "1000"]) };
+    let (sandbox, id) = node.run(&config).await;
+    let pid = running_pid(&node.status(&id).await);
+    kill(Pid::from_raw(shim_pid(&node, &sandbox)), Signal::SIGKILL).unwrap();
+    node.exited(&id).await;
+    eventually("the process is gone", || !std::path::Path::new(&format!("/proc/{pid}")).exists()).await;
+    node.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn shim_that_died_while_the_agent_was_away_is_noticed() {
     let Some(mut node) = node().await else { return };

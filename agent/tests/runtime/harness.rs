@@ -76,7 +76,7 @@ impl ImageService for OneImage {
     async fn remove_image(&self, _reference: &str) -> Result<(), ImageError> {
         Ok(())
     }
-    async fn layers(&self, _image_id: &str) -> Result<Vec<PathBuf>, ImageError> {
+    async fn layers(&self, _image_id: &str, _holder: &Path) -> Result<Vec<PathBuf>, ImageError> {
         Ok(self.layers.clone())
     }
 }
@@ -174,6 +174,8 @@ impl Node {
             host_pid: false,
             host_ipc: false,
             share_process_namespace: false,
+            user_namespace: false,
+            runtime_handler: String::new(),
             port_mappings: vec![],
             cgroup_parent: format!("{}/pod{uid}", self.cgroup),
             resources: Resources::default(),

@@ -111,6 +111,7 @@ async fn volume_behind_a_link_cannot_replace_system_directories() {
             container_path: destination.into(),
             host_path: volume.clone(),
             readonly: false,
+            recursive_readonly: false,
             propagation: MountPropagation::Private,
         };
         let config = ContainerConfig { mounts: vec![mount], ..shell("cat /proc/self/attr/current; ls -l /proc/kcore") };
@@ -150,6 +151,7 @@ async fn volume_behind_a_link_in_another_volume_cannot_replace_system_directorie
             container_path: container_path.into(),
             host_path: host_path.into(),
             readonly: false,
+            recursive_readonly: false,
             propagation: MountPropagation::Private,
         };
         let mounts = vec![mount(&shared, "/data"), mount(&evil, "/data/link")];

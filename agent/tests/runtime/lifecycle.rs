@@ -176,6 +176,7 @@ async fn volumes_are_mounted_as_asked() {
         container_path: container_path.into(),
         host_path: host_path.into(),
         readonly,
+        recursive_readonly: false,
         propagation: MountPropagation::Private,
     };
     let mounts = vec![
@@ -203,6 +204,7 @@ async fn volume_mounted_after_the_sandbox_was_made_is_seen() {
         container_path: "/v".into(),
         host_path: source.clone(),
         readonly: true,
+        recursive_readonly: false,
         propagation: MountPropagation::Private,
     }];
     let id = node
@@ -214,6 +216,73 @@ async fn volume_mounted_after_the_sandbox_was_made_is_seen() {
     node.exited(&id).await;
     assert_eq!(node.log(&id).await, "late");
     nix::mount::umount2(&source, nix::mount::MntFlags::empty()).unwrap();
+    node.finish().await;
+}
+
+/// A file system of the node that is shared with whoever has a part of it.
+fn shared_tmpfs(at: &std::path::Path) {
+    use nix::mount::{MsFlags, mount};
+    std::fs::create_dir(at).unwrap();
+    mount(Some("tmpfs"), at, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+    mount(None::<&str>, at, None::<&str>, MsFlags::MS_SHARED, None::<&str>).unwrap();
+}
+
+#[tokio::test]
+async fn what_the_node_mounts_later_is_seen_only_where_it_was_asked_for() {
+    let Some(node) = node().await else { return };
+    let source = node.dir.path().join("spread");
+    shared_tmpfs(&source);
+    std::fs::create_dir(source.join("later")).unwrap();
+    let mount = |container_path: &str, propagation| Mount {
+        container_path: container_path.into(),
+        host_path: source.clone(),
+        readonly: false,
+        recursive_readonly: false,
+        propagation,
+    };
+    let (none, follows) =
+        (mount("/none", MountPropagation::Private), mount("/follows", MountPropagation::HostToContainer));
+    let both = mount("/both", MountPropagation::Bidirectional);
+    for mounts in [vec![none.clone(), follows.clone()], vec![none, follows, both]] {
+        let (sandbox, id) = node.run(&ContainerConfig { mounts, ..container(&["sleep", "1000"]) }).await;
+        let later = source.join("later");
+        nix::mount::mount(Some("tmpfs"), &later, Some("tmpfs"), nix::mount::MsFlags::empty(), None::<&str>).unwrap();
+        std::fs::write(later.join("secret"), "").unwrap();
+        let seen = node.exec(&id, "ls /none/later /follows/later").await;
+        assert_eq!(String::from_utf8_lossy(&seen.stdout), "/follows/later:\nsecret\n\n/none/later:\n");
+        let tied = node.exec(&id, "grep -E ' /none ' /proc/self/mountinfo | grep -E 'master:'; true").await;
+        assert_eq!(String::from_utf8_lossy(&tied.stdout), "");
+        node.runtime().stop_container(&id, Duration::ZERO).await.unwrap();
+        node.runtime().remove_container(&id).await.unwrap();
+        node.runtime().stop_pod_sandbox(&sandbox).await.unwrap();
+        nix::mount::umount2(&later, nix::mount::MntFlags::MNT_DETACH).unwrap();
+    }
+    nix::mount::umount2(&source, nix::mount::MntFlags::MNT_DETACH).unwrap();
+    node.finish().await;
+}
+
+#[tokio::test]
+async fn recursively_read_only_reaches_what_is_mounted_below() {
+    let Some(node) = node().await else { return };
+    let source = node.dir.path().join("tree");
+    shared_tmpfs(&source);
+    let below = source.join("below");
+    shared_tmpfs(&below);
+    let mount = |container_path: &str, recursive_readonly| Mount {
+        container_path: container_path.into(),
+        host_path: source.clone(),
+        readonly: true,
+        recursive_readonly,
+        propagation: MountPropagation::Private,
+    };
+    let mounts = vec![mount("/top", false), mount("/all", true)];
+    let script =
+        "for f in /top/f /top/below/f /all/f /all/below/f; do touch $f 2>/dev/null && echo wrote $f; done; true";
+    let (_, log) = node.output(&ContainerConfig { mounts, ..shell(script) }).await;
+    assert_eq!(log, "wrote /top/below/f\n");
+    for path in [below, source] {
+        nix::mount::umount2(&path, nix::mount::MntFlags::MNT_DETACH).unwrap();
+    }
     node.finish().await;
 }
 

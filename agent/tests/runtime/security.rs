@@ -174,9 +174,81 @@ async fn sysctls_are_the_sandboxs_own() {
     let log = node.log(&id).await;
     assert!(log.starts_with("77\n") && log.contains("UP"), "{log}");
     assert_eq!(std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap(), before);
-    let bad = [("net.ipv4.no_such_thing".to_owned(), "1".to_owned())].into();
-    let outcome = node.runtime().run_pod_sandbox(&SandboxConfig { sysctls: bad, ..node.sandbox() }).await;
+    for name in ["net.ipv4.no_such_thing", "kernel.core_pattern", "kernel/core_pattern", "vm.overcommit_memory"] {
+        // What is there already, so that a failure changes nothing.
+        let file = format!("/proc/sys/{}", name.replace('.', "/"));
+        let value = std::fs::read_to_string(file).unwrap_or_else(|_| "1".to_owned()).trim().to_owned();
+        let sysctls = [(name.to_owned(), value)].into();
+        let outcome = node.runtime().run_pod_sandbox(&SandboxConfig { sysctls, ..node.sandbox() }).await;
+        assert!(matches!(outcome, Err(RuntimeError::InvalidConfig { .. })), "{name}: {outcome:?}");
+    }
+    let sysctls = [("net.ipv4.tcp_syncookies".to_owned(), "1".to_owned())].into();
+    let config = SandboxConfig { sysctls, host_network: true, ..node.sandbox() };
+    let outcome = node.runtime().run_pod_sandbox(&config).await;
     assert!(matches!(outcome, Err(RuntimeError::InvalidConfig { .. })), "{outcome:?}");
+    node.finish().await;
+}
+
+#[tokio::test]
+async fn isolation_that_the_runtime_does_not_have_is_refused() {
+    let Some(node) = node().await else { return };
+    for config in [
+        SandboxConfig { user_namespace: true, ..node.sandbox() },
+        SandboxConfig { runtime_handler: "gvisor".into(), ..node.sandbox() },
+    ] {
+        let outcome = node.runtime().run_pod_sandbox(&config).await;
+        assert!(matches!(outcome, Err(RuntimeError::InvalidConfig { .. })), "{outcome:?}");
+    }
+    let config = SandboxConfig { runtime_handler: "runc".into(), ..node.sandbox() };
+    node.runtime().run_pod_sandbox(&config).await.unwrap();
+    node.finish().await;
+}
+
+#[tokio::test]
+async fn own_limits_cannot_be_written() {
+    let Some(node) = node().await else { return };
+    let script = "grep -E ' - (cgroup2?|tmpfs) ' /proc/self/mountinfo | grep ' /sys/fs/cgroup' | grep -v ' ro,'; \
+        for f in /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/cpu/cpu.cfs_quota_us \
+            /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/memory.max /sys/fs/cgroup/cgroup.procs; do \
+            test -e $f || continue; (cat $f > /tmp/now; cat /tmp/now > $f) 2>/dev/null && echo wrote $f; done; \
+        touch /sys/fs/cgroup/new 2>/dev/null && echo made; grep -c ' /sys/fs/cgroup' /proc/self/mountinfo | grep -v '^0'";
+    let (_, log) = node.output(&shell(script)).await;
+    let lines: Vec<&str> = log.lines().collect();
+    assert!(matches!(lines.as_slice(), [count] if count.parse::<u32>().is_ok()), "{log}");
+    node.finish().await;
+}
+
+#[tokio::test]
+async fn strict_groups_leave_the_images_out() {
+    let Some(node) = node().await else { return };
+    for (strict_groups, groups) in [(false, "1000 2000 3000"), (true, "1000 3000")] {
+        let security = SecurityContext {
+            run_as_user: Some(1000),
+            supplemental_groups: vec![3000],
+            strict_groups,
+            ..SecurityContext::default()
+        };
+        let (_, log) = node.output(&with(security, "id -G")).await;
+        assert_eq!(log.trim(), groups);
+    }
+    node.finish().await;
+}
+
+#[tokio::test]
+async fn a_debugger_joins_the_processes_of_its_target_alone() {
+    let Some(node) = node().await else { return };
+    let (sandbox, target) = node.run(&container(&["sleep", "54321"])).await;
+    let debug = |target: &ContainerId| {
+        let security = SecurityContext { debug_target: Some(target.clone()), ..SecurityContext::default() };
+        with(security, "cat /proc/1/cmdline")
+    };
+    let id = node.runtime().create_container(&sandbox, &debug(&target)).await.unwrap();
+    node.runtime().start_container(&id).await.unwrap();
+    node.exited(&id).await;
+    assert!(node.log(&id).await.contains("54321"));
+    node.runtime().stop_container(&target, std::time::Duration::ZERO).await.unwrap();
+    let outcome = node.runtime().create_container(&sandbox, &debug(&target)).await;
+    assert!(outcome.is_err(), "its PID may be anybody's by now");
     node.finish().await;
 }
 

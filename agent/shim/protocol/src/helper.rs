@@ -53,6 +53,9 @@ pub struct UserRequest {
     pub non_root: bool,
     /// More groups.
     pub supplemental_groups: Vec<u32>,
+    /// Leave out the groups that the image's `/etc/group` gives the user.
+    #[serde(default)]
+    pub strict_groups: bool,
 }
 
 /// What the shim asks of the helper, as the first message on the helper's descriptor 3.
@@ -69,7 +72,7 @@ pub enum HelperRequest {
         tty: bool,
         /// Descriptor of the node's mount namespace.
         host_mount_namespace: i32,
-        /// PID whose PID namespace is joined; a new one is made without.
+        /// Descriptor of the PID namespace that is joined; a new one is made without.
         pid_namespace: Option<i32>,
     },
     /// One more process. Descriptors 0 to 2 are its own.

@@ -149,6 +149,9 @@ pub struct Create {
     pub cgroup: String,
     /// `create container` is given up (and cleaned up) after this many milliseconds.
     pub timeout_ms: u64,
+    /// The container whose PID namespace it joins, to debug that.
+    #[serde(default)]
+    pub pid_namespace_of: Option<String>,
 }
 
 /// One more process in a container.

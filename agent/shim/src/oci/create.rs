@@ -18,10 +18,11 @@ use nix::{
     },
     unistd::{Pid, Uid, fchown},
 };
+use oci_spec::runtime::Spec;
 use pathrs::Root;
 use serde_json::{Value, json};
 
-use super::{Made, confinement::Confinement, executor::ShimExecutor, rootfs, terminal, user, verify};
+use super::{Made, confinement::Confinement, devices, executor::ShimExecutor, rootfs, terminal, user, verify};
 
 pub(super) struct Arguments<'a> {
     pub(super) sandbox_dir: &'a Path,
@@ -41,8 +42,9 @@ pub(super) fn create(arguments: &Arguments<'_>) -> anyhow::Result<Made> {
     confinement.write(&directory)?;
     fs::write(directory.join("config.json"), serde_json::to_vec(&spec)?).context("write config.json")?;
     give_streams(uid);
+    let spec: Spec = serde_json::from_value(spec)?;
     let made = build(arguments, &directory, uid, confinement)?;
-    if let Err(error) = verify(&made, spec) {
+    if let Err(error) = devices::guard(&spec).and_then(|()| verify(&made, &spec)) {
         // It waits to be started: nothing of the image has run. The shim reaps it and removes its cgroup.
         let _ = kill(Pid::from_raw(made.pid), Signal::SIGKILL);
         return Err(error);
@@ -51,10 +53,10 @@ pub(super) fn create(arguments: &Arguments<'_>) -> anyhow::Result<Made> {
     Ok(made)
 }
 
-fn verify(made: &Made, spec: Value) -> anyhow::Result<()> {
+fn verify(made: &Made, spec: &Spec) -> anyhow::Result<()> {
     let mountinfo =
         fs::read_to_string(format!("/proc/{}/mountinfo", made.pid)).context("read the container's mounts")?;
-    Ok(verify::inspect_mounts(&mountinfo, &serde_json::from_value(spec)?)?)
+    Ok(verify::inspect_mounts(&mountinfo, spec)?)
 }
 
 /// Mounts everything and completes the spec with what only the mounted image tells.
@@ -97,11 +99,12 @@ fn prepare(arguments: &Arguments<'_>, directory: &Path, create: &mut CreateSpec)
     if !env.iter().any(|entry| entry.as_str().is_some_and(|entry| entry.starts_with("HOME="))) {
         env.push(json!(format!("HOME={}", user.home)));
     }
-    if let Some(pid) = arguments.pid_namespace {
+    if let Some(number) = arguments.pid_namespace {
         let namespaces = spec["linux"]["namespaces"].as_array_mut().context("spec without namespaces")?;
         for namespace in namespaces {
             if namespace["type"] == "pid" {
-                namespace["path"] = json!(format!("/proc/{pid}/ns/pid"));
+                // Of whoever opens it: libcontainer does so in a process that has inherited the descriptor.
+                namespace["path"] = json!(format!("/proc/self/fd/{number}"));
             }
         }
     }

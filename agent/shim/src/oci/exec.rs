@@ -14,7 +14,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use coracle_shim_protocol::layout;
-use libcontainer::{capabilities, syscall::syscall::create_syscall};
+use libcontainer::{apparmor, capabilities, syscall::syscall::create_syscall};
 use nix::{
     errno::Errno,
     fcntl::OFlag,
@@ -145,6 +145,10 @@ fn become_process(plan: &mut Plan) -> anyhow::Result<Infallible> {
     let process = plan.spec.process().as_ref().context("spec without process")?;
     if plan.confinement.no_new_privileges {
         prctl::set_no_new_privs()?;
+    }
+    // Written through a procfs handle of its own, never by a path that the container has a say in.
+    if let Some(profile) = process.apparmor_profile() {
+        apparmor::apply_profile(profile).context("apply the AppArmor profile")?;
     }
     if let Some(umask) = process.user().umask() {
         nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(umask));

@@ -18,7 +18,7 @@ use nix::{
 };
 use oci_spec::runtime::Spec;
 
-use super::confinement::Confinement;
+use super::{cgroup_mounts, confinement::Confinement};
 
 /// Search path of a process that has none.
 pub(super) const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -40,7 +40,9 @@ impl Executor for ShimExecutor {
 
     /// Comes once, before the process waits for its start: what follows runs confined.
     fn validate(&self, spec: &Spec) -> Result<(), ExecutorValidationError> {
-        let confined = self.confinement.drop_privileges().and_then(|()| self.confinement.seal());
+        let confined = cgroup_mounts::make_readonly(spec)
+            .and_then(|()| self.confinement.drop_privileges())
+            .and_then(|()| self.confinement.seal());
         confined.map_err(|error| ExecutorValidationError::ArgValidationError(format!("{error:#}")))?;
         let (args, env) = command(spec)
             .ok_or_else(|| ExecutorValidationError::ArgValidationError("no command specified".to_owned()))?;

@@ -3,6 +3,7 @@
 //! Nothing here is visible in the node's own mount namespace; all of it goes with the shim's at the latest.
 
 use std::{
+    collections::BTreeSet,
     ffi::OsString,
     fs,
     os::{
@@ -71,7 +72,7 @@ pub(super) fn mount_overlay(create: &CreateSpec, target: &Path) -> anyhow::Resul
         open(path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
             .with_context(|| format!("open layer {}", path.display()))
     };
-    let layers = create.layers.iter().rev().map(|layer| by_descriptor(layer)).collect::<anyhow::Result<Vec<_>>>()?;
+    let layers = uppermost(&create.layers).into_iter().map(by_descriptor).collect::<anyhow::Result<Vec<_>>>()?;
     let (upper, work) = (by_descriptor(&create.upper)?, by_descriptor(&create.work)?);
     let name = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
     let lower = layers.iter().map(name).collect::<Vec<_>>().join(":");
@@ -84,6 +85,14 @@ pub(super) fn mount_overlay(create: &CreateSpec, target: &Path) -> anyhow::Resul
         outcome => outcome,
     }
     .with_context(|| format!("mount overlay of {} layers", layers.len()))
+}
+
+/// The layers, uppermost first, each once: overlayfs refuses a directory that occurs twice (ELOOP), and builders write the
+/// same empty layer again and again. The uppermost occurrence adds, hides and makes opaque all that a lower one does, and
+/// over everything that lies below either.
+fn uppermost(layers: &[PathBuf]) -> Vec<&Path> {
+    let mut seen = BTreeSet::new();
+    layers.iter().rev().map(PathBuf::as_path).filter(|layer| seen.insert(*layer)).collect()
 }
 
 /// Refuses what libcontainer would follow out of the root, because it works by path before it pivots
@@ -168,8 +177,9 @@ pub(super) fn make_directory(root: &Root, path: &str) -> anyhow::Result<()> {
 
 /// Copies the volumes' mounts out of the node's mount namespace into the shim's, at `directory/0`, `directory/1`...
 ///
-/// The copy is a peer of the original if that is shared: so `Bidirectional` reaches the node and volumes mounted after the
-/// sandbox was made are found, whatever the propagation of the node's mounts.
+/// The copy is taken in the node's namespace, so that volumes mounted after the sandbox was made are found, whatever the
+/// propagation of the node's mounts. If the original is shared, it is a peer of it, and stays one for `Bidirectional` alone:
+/// libcontainer makes nothing of the propagation that a bind mount asks for.
 pub(super) fn fetch_volumes(volumes: &[VolumeMount], directory: &Path, host: BorrowedFd<'_>) -> anyhow::Result<()> {
     if volumes.is_empty() {
         return Ok(());
@@ -196,8 +206,21 @@ pub(super) fn fetch_volumes(volumes: &[VolumeMount], directory: &Path, host: Bor
         }
         rustix::mount::move_mount(tree, "", rustix::fs::CWD, &target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
             .with_context(|| format!("attach volume {}", volumes[number].source.display()))?;
+        if let Some(flags) = propagation(&volumes[number].options) {
+            mount(None::<&str>, &target, None::<&str>, flags | MsFlags::MS_REC, None::<&str>)
+                .with_context(|| format!("set the propagation of volume {}", volumes[number].source.display()))?;
+        }
     }
     Ok(())
+}
+
+/// `None`: as it is.
+fn propagation(options: &[String]) -> Option<MsFlags> {
+    options.iter().find_map(|option| match option.as_str() {
+        "rprivate" => Some(MsFlags::MS_PRIVATE),
+        "rslave" => Some(MsFlags::MS_SLAVE),
+        _ => None,
+    })
 }
 
 /// Refuses working directories that could be a descriptor of ours (CVE-2024-21626).
@@ -239,6 +262,41 @@ mod tests {
         for (destination, allowed) in table {
             assert_eq!(inspect_destination(destination).is_ok(), allowed, "{destination:?}");
         }
+    }
+
+    #[test]
+    fn a_layer_counts_where_it_is_uppermost() {
+        let layers = ["base", "empty", "x", "empty", "x"].map(PathBuf::from);
+        assert_eq!(uppermost(&layers), ["x", "empty", "base"].map(Path::new));
+    }
+
+    #[test]
+    fn the_same_layer_twice_can_be_mounted() {
+        if !nix::unistd::geteuid().is_root() {
+            assert!(std::env::var_os("REQUIRE_ROOT").is_none(), "this test needs root");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let layer = |name: &str| dir.path().join(name);
+        for name in ["base", "empty"] {
+            fs::create_dir(layer(name)).unwrap();
+        }
+        fs::write(layer("base").join("file"), "x").unwrap();
+        let create = CreateSpec {
+            spec: serde_json::Value::Null,
+            layers: vec![layer("base"), layer("empty"), layer("base"), layer("empty")],
+            upper: layer("upper"),
+            work: layer("work"),
+            mounts: Vec::new(),
+            user: coracle_shim_protocol::UserRequest::default(),
+            volumes: Vec::new(),
+            privileged: false,
+            compiled_filters: PathBuf::new(),
+        };
+        mount_overlay(&create, &layer("root")).unwrap();
+        let found = fs::read_to_string(layer("root").join("file"));
+        umount2(&layer("root"), MntFlags::MNT_DETACH).unwrap();
+        assert_eq!(found.unwrap(), "x");
     }
 
     #[test]

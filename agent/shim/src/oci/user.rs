@@ -122,7 +122,7 @@ pub(super) fn plan(request: &UserRequest, passwd: &str, group: &str) -> Result<U
         return Err(Invalid("container has runAsNonRoot and image will run as root".to_owned()));
     }
     let mut groups = vec![gid];
-    if let Some(entry) = &entry {
+    if let Some(entry) = entry.as_ref().filter(|_| !request.strict_groups) {
         let member = |members: &str| members.split(',').any(|member| member == entry.name);
         groups.extend(group_entries(group).filter(|(.., members)| member(members)).map(|(_, gid, _)| gid));
     }
@@ -188,6 +188,12 @@ mod tests {
             let request = UserRequest { non_root: true, ..image(user) };
             assert!(plan(&request, PASSWD, GROUP).is_err(), "{user:?}");
         }
+    }
+
+    #[test]
+    fn strict_groups_are_those_of_the_pod_alone() {
+        let request = UserRequest { strict_groups: true, supplemental_groups: vec![3000], ..image("web") };
+        assert_eq!(plan(&request, PASSWD, GROUP).unwrap().groups, vec![102, 3000]);
     }
 
     #[test]

@@ -3,11 +3,11 @@
 //! Volumes are attached one after the other by path inside the container's root. Who shares a volume with the container
 //! can put a link into it meanwhile, and so choose where a volume below it ends up. Instead of winning that race, the
 //! outcome is inspected: `/proc`, `/sys` and `/dev` must be what the runtime made of them, or the container is refused
-//! (CVE-2019-16884, CVE-2025-31133, CVE-2025-52881). Pure; the caller reads the file and ends the container.
+//! (CVE-2019-16884, CVE-2025-31133, CVE-2025-52881). So is a cgroup that the container could write its limits to. Pure; the caller reads the file and ends the container.
 
 use oci_spec::runtime::Spec;
 
-use super::Invalid;
+use super::{Invalid, cgroup_mounts};
 
 /// Checks `/proc/<pid>/mountinfo` of the waiting process against its specification.
 ///
@@ -17,6 +17,7 @@ pub(super) fn inspect_mounts(mountinfo: &str, spec: &Spec) -> Result<(), Invalid
     let linux = spec.linux().as_ref();
     let masked = linux.and_then(|linux| linux.masked_paths().as_deref()).unwrap_or_default();
     let readonly = linux.and_then(|linux| linux.readonly_paths().as_deref()).unwrap_or_default();
+    let readonly_cgroups = cgroup_mounts::wanted_readonly(spec);
     let mut seen = [0_u32; 3];
     for line in mountinfo.lines() {
         let Some((left, right)) = line.split_once(" - ") else { continue };
@@ -29,6 +30,10 @@ pub(super) fn inspect_mounts(mountinfo: &str, spec: &Spec) -> Result<(), Invalid
                     return Err(Invalid(format!("a volume is mounted in the place of {name}")));
                 }
             }
+        }
+        let access = left.split(' ').nth(5).unwrap_or_default();
+        if readonly_cgroups && cgroup_mounts::is_own(point, spec) && !access.split(',').any(|option| option == "ro") {
+            return Err(Invalid(format!("{point} is writable")));
         }
         let ours = |paths: &[String]| paths.iter().any(|path| path == point);
         if point.starts_with("/proc/") && !ours(masked) && !ours(readonly) {
@@ -57,6 +62,10 @@ mod tests {
     fn check(mountinfo: &str) -> Result<(), Invalid> {
         let spec = serde_json::json!({
             "ociVersion": "1.2.0",
+            "mounts": [
+                { "destination": "/sys/fs/cgroup", "type": "cgroup", "options": ["ro"] },
+                { "destination": "/sys/fs/cgroup/volume", "type": "bind", "options": ["rw"] },
+            ],
             "linux": { "maskedPaths": ["/proc/acpi"], "readonlyPaths": ["/proc/sys"] },
         });
         inspect_mounts(mountinfo, &serde_json::from_value(spec).unwrap())
@@ -65,6 +74,22 @@ mod tests {
     #[test]
     fn what_the_runtime_makes_is_accepted() {
         check(GOOD).unwrap();
+    }
+
+    #[test]
+    fn a_writable_cgroup_is_refused_unless_it_is_a_volume() {
+        for (extra, good) in [
+            ("8 4 0:9 / /sys/fs/cgroup ro,nosuid - tmpfs tmpfs rw,mode=755", true),
+            ("8 4 0:9 / /sys/fs/cgroup rw,nosuid - tmpfs tmpfs rw,mode=755", false),
+            ("9 8 0:9 /c /sys/fs/cgroup/memory rw,nosuid - cgroup cgroup rw,memory", false),
+            ("9 8 0:9 /c /sys/fs/cgroup/memory ro,nosuid - cgroup cgroup rw,memory", true),
+            ("9 8 0:9 /c /sys/fs/cgroup rw - cgroup2 cgroup2 rw", false),
+            ("9 8 0:9 / /sys/fs/cgroup/volume rw - cgroup cgroup rw,memory", true),
+            ("9 8 0:9 / /sys/fs/cgroup/volume/memory rw - cgroup cgroup rw,memory", true),
+            ("9 8 0:9 / /host/sys/fs/cgroup rw - cgroup cgroup rw,memory", true),
+        ] {
+            assert_eq!(check(&format!("{GOOD}\n{extra}")).is_ok(), good, "{extra}");
+        }
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub(super) fn set_up(init: &Init) -> Result<OwnedFd, Failure> {
         loopback_up().map_err(|error| broken("bring the loopback up", error))?;
     }
     for (name, value) in &init.sysctls {
-        set_sysctl(name, value)?;
+        set_sysctl(name, value, init)?;
     }
     let directory = init.sandbox_dir.join(layout::NAMESPACES);
     fs::create_dir_all(&directory).map_err(|error| broken("make the namespaces' directory", error))?;
@@ -81,18 +81,32 @@ fn own_mounts(sandbox_dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// `/proc/sys/net` and the IPC sysctls show the writer's own namespaces.
-fn set_sysctl(name: &str, value: &str) -> Result<(), Failure> {
-    let clean = !name.is_empty()
-        && name
-            .split(['.', '/'])
-            .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b)));
-    if !clean {
-        return Err(failure(FailureKind::Invalid, format!("sysctl {name:?} is not a name")));
-    }
-    let path = Path::new("/proc/sys").join(name.replace('.', "/"));
-    fs::write(&path, value)
+/// `/proc/sys/net` and the IPC sysctls show the writer's own namespaces. Everything else there is the machine's, and no
+/// pod's business, whoever allowed it.
+fn set_sysctl(name: &str, value: &str, init: &Init) -> Result<(), Failure> {
+    let path = sysctl_path(name, init).ok_or_else(|| {
+        failure(FailureKind::Invalid, format!("sysctl {name:?} is not one of the pod's own namespaces"))
+    })?;
+    fs::write(Path::new("/proc/sys").join(path), value)
         .map_err(|error| failure(FailureKind::Invalid, format!("set sysctl {name}={value}: {error}")))
+}
+
+/// Where below `/proc/sys`. Of `.` and `/`, the first one separates and the other one is itself.
+fn sysctl_path(name: &str, init: &Init) -> Option<String> {
+    let dots_separate = name.find(['.', '/']).is_some_and(|at| name.as_bytes()[at] == b'.');
+    let swap = |c| match c {
+        '.' => '/',
+        '/' => '.',
+        other => other,
+    };
+    let path: String = if dots_separate { name.chars().map(swap).collect() } else { name.to_owned() };
+    let clean = path.split('/').all(|part| {
+        !matches!(part, "" | "." | "..") && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
+    });
+    let network = path.starts_with("net/");
+    let ipc = path == "kernel/sem" || ["kernel/shm", "kernel/msg", "fs/mqueue/"].iter().any(|p| path.starts_with(p));
+    let own = (network && !init.host_network) || (ipc && !init.host_ipc);
+    (clean && own).then_some(path)
 }
 
 #[allow(unsafe_code, reason = "ioctl")]
@@ -113,4 +127,32 @@ fn loopback_up() -> io::Result<()> {
 
 fn broken(what: &str, error: io::Error) -> Failure {
     failure(FailureKind::Oci, format!("{what}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_sysctls_of_own_namespaces_have_a_path() {
+        let own = Init::default();
+        let host = Init { host_network: true, host_ipc: true, ..Init::default() };
+        for (name, path) in [
+            ("net.ipv4.ip_local_port_range", Some("net/ipv4/ip_local_port_range")),
+            ("net.ipv4.conf.eth0/1.forwarding", Some("net/ipv4/conf/eth0.1/forwarding")),
+            ("net/ipv4/conf/eth0.1/forwarding", Some("net/ipv4/conf/eth0.1/forwarding")),
+            ("kernel.shm_rmid_forced", Some("kernel/shm_rmid_forced")),
+            ("kernel.core_pattern", None),
+            ("kernel/core_pattern", None),
+            ("net.//.kernel.core_pattern", None),
+            ("net/../kernel/core_pattern", None),
+            ("net...kernel.core_pattern", None),
+            ("vm.overcommit_memory", None),
+            ("net", None),
+            ("", None),
+        ] {
+            assert_eq!(sysctl_path(name, &own).as_deref(), path, "{name:?}");
+            assert_eq!(sysctl_path(name, &host), None, "{name:?}");
+        }
+    }
 }

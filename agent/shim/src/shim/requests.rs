@@ -13,7 +13,7 @@ use std::{
 use coracle_shim_protocol as protocol;
 use coracle_shim_protocol::{Call, Create, Exec, Failure, FailureKind, HelperRequest, Message, Reply, Request, layout};
 use nix::{
-    fcntl::OFlag,
+    fcntl::{FcntlArg, FdFlag, OFlag, fcntl},
     sys::signal::{Signal, kill},
     unistd::{Pid, pipe2},
 };
@@ -100,6 +100,7 @@ impl Server {
             return Err(failure(FailureKind::State, format!("container {} exists", create.container)));
         }
         let broken = |what: &str, error: io::Error| failure(FailureKind::Oci, format!("{what}: {error}"));
+        let pid_namespace = self.pid_namespace(create.pid_namespace_of.as_deref())?;
         let log = Log::open(create.log_path.clone())
             .map_err(|error| broken(&format!("open log {}", create.log_path.display()), error))?;
         let (stdio, streams) = self.container_streams(&create).map_err(|error| broken("make pipes", error))?;
@@ -109,7 +110,7 @@ impl Server {
             container: create.container.clone(),
             tty: create.tty,
             host_mount_namespace: self.host_mounts.as_raw_fd(),
-            pid_namespace: self.pid1,
+            pid_namespace: pid_namespace.as_ref().map(AsRawFd::as_raw_fd),
         };
         let purpose = Purpose::Create {
             connection,
@@ -135,6 +136,26 @@ impl Server {
             },
         );
         Ok(())
+    }
+
+    /// The PID namespace that a new container joins, open for its helper to inherit. Taken while its first process is an
+    /// unreaped child of this one, so that the PID is no other's.
+    fn pid_namespace(&self, of: Option<&str>) -> Result<Option<fs::File>, Failure> {
+        let pid = match of {
+            None => self.pid1,
+            Some(id) => {
+                let target = &self.containers[&self.find(id)?];
+                let gone = || failure(FailureKind::State, format!("container {id} is not running"));
+                Some(target.pid().ok_or_else(gone)?)
+            }
+        };
+        let open = |pid: i32| {
+            let file = fs::File::open(format!("/proc/{pid}/ns/pid"))?;
+            fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty()))?;
+            Ok(file)
+        };
+        let opened = pid.map(open).transpose();
+        opened.map_err(|error: io::Error| failure(FailureKind::Oci, format!("open the PID namespace to join: {error}")))
     }
 
     fn container_streams(&self, create: &Create) -> io::Result<([Stdio; 3], Streams)> {

@@ -238,7 +238,8 @@ mod tests {
         let (out, container) = pipe().unwrap();
         let (ours, theirs) = pipe().unwrap();
         let mut streams = Streams::new(None, false, [Some(out), None]).unwrap();
-        let mut log = Log::open("/dev/null".into()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = Log::open(dir.path().join("log")).unwrap();
         let mut scratch = vec![0; READ_BYTES];
         streams.attach(Attached { input: None, outputs: [Some(Sink::new(theirs)), None] }).unwrap();
         let mut said = 0;

@@ -67,10 +67,8 @@ const ALL: &[&str] = &[
 ];
 
 /// The bounding set, as `CAP_...`, in order of number. What the node itself lacks is left out when the spec is made real
-/// ([`available`]).
-///
-/// On cgroup v2 `MKNOD` is not given by default: libcontainer sets no device rules there, so a made device would open.
-pub(super) fn compute(security: &SecurityContext, cgroup_v2: bool) -> Result<Vec<String>, SpecError> {
+/// ([`available`]). `MKNOD` is harmless: the helper sees to it that what is made cannot be opened.
+pub(super) fn compute(security: &SecurityContext) -> Result<Vec<String>, SpecError> {
     let normal = |name: &String| {
         let upper = name.to_uppercase();
         let bare = upper.strip_prefix("CAP_").unwrap_or(&upper);
@@ -91,7 +89,7 @@ pub(super) fn compute(security: &SecurityContext, cgroup_v2: bool) -> Result<Vec
         if security.privileged {
             return true;
         }
-        let by_default = DEFAULT.contains(&name) && !(name == "MKNOD" && cgroup_v2) && !nothing;
+        let by_default = DEFAULT.contains(&name) && !nothing;
         (everything || by_default || add.contains(&name)) && !drop.contains(&name)
     };
     Ok(ALL.iter().filter(granted).map(|name| format!("CAP_{name}")).collect())

@@ -12,6 +12,8 @@ fn sandbox() -> SandboxConfig {
         host_pid: false,
         host_ipc: false,
         share_process_namespace: false,
+        user_namespace: false,
+        runtime_handler: String::new(),
         port_mappings: vec![],
         cgroup_parent: "/kubepods/pod1".into(),
         resources: Resources::default(),
@@ -56,12 +58,16 @@ fn image() -> ImageConfig {
 }
 
 fn planned(container: &ContainerConfig) -> Result<CreateSpec, SpecError> {
+    planned_of(container, &image())
+}
+
+fn planned_of(container: &ContainerConfig, image: &ImageConfig) -> Result<CreateSpec, SpecError> {
     plan(&Input {
         sandbox: &sandbox(),
         sandbox_dir: Path::new("/run/s"),
         container,
         id: "abc",
-        image: &image(),
+        image,
         layers: vec![],
         writable: Path::new("/w"),
         localhost_profile: None,
@@ -98,6 +104,36 @@ fn later_environment_wins() {
     let env = vec![("A".into(), "pod".into()), ("B".into(), "x".into()), ("B".into(), "y".into())];
     let spec = planned(&ContainerConfig { env, ..container() }).unwrap().spec;
     assert_eq!(spec["process"]["env"], json!(["PATH=/opt/bin", "HOSTNAME=web", "A=pod", "B=y"]));
+}
+
+#[test]
+fn a_nul_byte_is_refused_by_name() {
+    let of_image = ImageConfig { env: vec!["A=x\0y".into()], ..image() };
+    let told = planned_of(&container(), &of_image).unwrap_err().to_string();
+    assert_eq!(told, "environment variable of the image \"A=x\\0y\" contains a NUL byte");
+    let command = ContainerConfig { command: vec!["/bin/sh\0".into()], ..container() };
+    assert!(matches!(planned(&command), Err(SpecError::Nul { what: "command", .. })));
+    let env = ContainerConfig { env: vec![("A".into(), "x\0y".into())], ..container() };
+    assert!(matches!(planned(&env), Err(SpecError::EnvironmentName(name)) if name == "A"));
+}
+
+#[test]
+fn volumes_say_how_they_spread_and_how_far_they_are_read_only() {
+    let mount = |readonly, recursive_readonly, propagation| crate::runtime::Mount {
+        container_path: "/v".into(),
+        host_path: "/h".into(),
+        readonly,
+        recursive_readonly,
+        propagation,
+    };
+    for (mount, options) in [
+        (mount(false, false, MountPropagation::Private), ["rbind", "rprivate", "rw"]),
+        (mount(true, false, MountPropagation::HostToContainer), ["rbind", "rslave", "ro"]),
+        (mount(true, true, MountPropagation::Bidirectional), ["rbind", "rshared", "rro"]),
+    ] {
+        let spec = planned(&ContainerConfig { mounts: vec![mount], ..container() }).unwrap();
+        assert_eq!(spec.mounts[0].options, options);
+    }
 }
 
 fn caps(security: SecurityContext) -> Result<Vec<String>, SpecError> {

@@ -1,0 +1,168 @@
+//! Which sysctls a pod may have. Pure.
+//!
+//! Only those of a pod's own namespaces may be set at all, and of these without being asked only those that cannot harm
+//! another pod. Source: `pkg/kubelet/sysctl/{allowlist,safe_sysctls}.go`, `k8s.io/component-helpers/node/util/sysctl` at
+//! v1.37.
+
+use std::{collections::BTreeSet, fmt};
+
+/// Kubernetes' safe set.
+const SAFE: &[&str] = &[
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.tcp_wmem",
+];
+
+/// Of which namespace a sysctl is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Namespace {
+    Ipc,
+    Net,
+}
+
+impl fmt::Display for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ipc => "ipc",
+            Self::Net => "net",
+        })
+    }
+}
+
+fn namespace(name: &str) -> Option<Namespace> {
+    let ipc = name == "kernel.sem" || ["kernel.shm", "kernel.msg", "fs.mqueue."].iter().any(|p| name.starts_with(p));
+    if ipc {
+        return Some(Namespace::Ipc);
+    }
+    name.starts_with("net.").then_some(Namespace::Net)
+}
+
+/// The form with dots. Whichever of `.` and `/` comes first separates; the other one is the other one's literal.
+pub(crate) fn normalize(name: &str) -> String {
+    match name.find(['.', '/']) {
+        Some(at) if name.as_bytes()[at] == b'/' => {
+            let swap = |c| match c {
+                '/' => '.',
+                '.' => '/',
+                other => other,
+            };
+            name.chars().map(swap).collect()
+        }
+        _ => name.to_owned(),
+    }
+}
+
+/// A pattern of `--allowed-unsafe-sysctls` that cannot be meant.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("the sysctls {0:?} are not known to be namespaced")]
+pub(crate) struct NotNamespaced(pub(crate) String);
+
+/// The safe set and what the node's administrator allows beyond it: names, or prefixes that end in `*`.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AllowList {
+    names: BTreeSet<String>,
+    prefixes: Vec<String>,
+}
+
+impl AllowList {
+    /// # Errors
+    /// [`NotNamespaced`] for the first pattern that would reach beyond a pod's own namespaces.
+    pub(crate) fn new(patterns: &[String]) -> Result<Self, NotNamespaced> {
+        let mut list = Self::default();
+        for pattern in patterns {
+            let normal = normalize(pattern.trim());
+            let name = normal.strip_suffix('*').unwrap_or(&normal);
+            if namespace(name).is_none() || name.contains('*') {
+                return Err(NotNamespaced(pattern.clone()));
+            }
+            if normal.ends_with('*') {
+                list.prefixes.push(name.to_owned());
+            } else {
+                list.names.insert(normal);
+            }
+        }
+        Ok(list)
+    }
+
+    /// Whether a pod may set it.
+    ///
+    /// # Errors
+    /// Upstream's words on why not.
+    pub(crate) fn check(&self, name: &str, host_network: bool, host_ipc: bool) -> Result<(), String> {
+        let name = normalize(name);
+        let listed = SAFE.contains(&name.as_str())
+            || self.names.contains(&name)
+            || self.prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()));
+        let Some(namespace) = namespace(&name).filter(|_| listed) else {
+            return Err(format!("{name:?} not allowlisted"));
+        };
+        let hosts = match namespace {
+            Namespace::Ipc => host_ipc,
+            Namespace::Net => host_network,
+        };
+        if hosts { Err(format!("{name:?} not allowed with host {namespace} enabled")) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(patterns: &[&str]) -> Result<AllowList, NotNamespaced> {
+        AllowList::new(&patterns.iter().map(|pattern| (*pattern).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn only_safe_or_allowed_sysctls_of_own_namespaces_pass() {
+        let allowed = list(&["kernel.msg*", "net/core/somaxconn"]).expect("patterns");
+        for (name, host_network, host_ipc, expected) in [
+            ("net.ipv4.tcp_syncookies", false, false, Ok(())),
+            ("net/ipv4/tcp_syncookies", false, false, Ok(())),
+            ("kernel.shm_rmid_forced", true, false, Ok(())),
+            ("kernel.msgmax", false, false, Ok(())),
+            ("net.core.somaxconn", false, true, Ok(())),
+            ("net.core.somaxconn", true, false, Err("\"net.core.somaxconn\" not allowed with host net enabled")),
+            ("kernel.msgmax", false, true, Err("\"kernel.msgmax\" not allowed with host ipc enabled")),
+            ("kernel.core_pattern", false, false, Err("\"kernel.core_pattern\" not allowlisted")),
+            ("kernel/core_pattern", false, false, Err("\"kernel.core_pattern\" not allowlisted")),
+            ("kernel.shmmax", false, false, Err("\"kernel.shmmax\" not allowlisted")),
+            ("net.ipv4.ip_forward", false, false, Err("\"net.ipv4.ip_forward\" not allowlisted")),
+            ("vm.overcommit_memory", false, false, Err("\"vm.overcommit_memory\" not allowlisted")),
+            ("", false, false, Err("\"\" not allowlisted")),
+        ] {
+            let got = allowed.check(name, host_network, host_ipc);
+            assert_eq!(got, expected.map_err(str::to_owned), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_nodes_own_sysctls_cannot_be_allowed() {
+        for pattern in ["kernel.*", "*", "vm.overcommit_memory", "kernel.core_pattern", "", "net*", "fs.*", "net.*.x*"]
+        {
+            assert!(list(&[pattern]).is_err(), "{pattern:?}");
+        }
+        for pattern in ["net.*", "kernel.shm*", "kernel.sem", "fs.mqueue.*", "net.ipv4.conf.eth0/1.forwarding"] {
+            assert!(list(&[pattern]).is_ok(), "{pattern:?}");
+        }
+    }
+
+    #[test]
+    fn slashes_and_dots_change_places() {
+        for (name, expected) in [
+            ("net.ipv4.conf.eth0/1.forwarding", "net.ipv4.conf.eth0/1.forwarding"),
+            ("net/ipv4/conf/eth0.1/forwarding", "net.ipv4.conf.eth0/1.forwarding"),
+            ("kernel", "kernel"),
+        ] {
+            assert_eq!(normalize(name), expected);
+        }
+    }
+}
