@@ -2,7 +2,8 @@
 //!
 //! A classifier of two dozen instructions at the node's end of the pod's link passes IPv4 from the pod's address and
 //! ARP that announces it (or nothing), from the pod's MAC, and drops everything else. IPv6 is dropped too: pods have
-//! none, and a router advertisement of a pod must not reach the node (CVE-2020-10749). Made with rtnetlink and bpf(2)
+//! none, and a router advertisement of a pod must not reach the node (CVE-2020-10749). So are frames with a VLAN or a
+//! priority tag: the bridge would carry them past every rule of the node, and the receiver takes the tag off. Made with rtnetlink and bpf(2)
 //! instead of a packet filter rule, because that would be an exec and a search through all rules a pod.
 
 use std::{
@@ -29,6 +30,8 @@ use crate::{
 const ETH_IPV4: i32 = 0x0800;
 const ETH_ARP: i32 = 0x0806;
 const ETH_ALL: u16 = 0x0003;
+/// Where `struct __sk_buff` has `vlan_present`: the kernel takes the tag off before the classifier sees the packet.
+const VLAN_PRESENT: i32 = 20;
 /// `TC_ACT_OK` and `TC_ACT_SHOT`.
 const PASS: i32 = 0;
 const DROP: i32 = 2;
@@ -60,24 +63,26 @@ fn program(address: Ipv4Addr) -> Vec<Instruction> {
     let source_rest = i32::from(u16::from_be_bytes([m4, m5]));
     let own = i32::from_be_bytes(address.octets());
     // Targets of jumps, by position in the list below.
-    let (arp, pass, drop) = (9, 12, 14);
-    let list: [(Op, i32); 16] = [
+    let (arp, pass, drop) = (11, 14, 16);
+    let list: [(Op, i32); 18] = [
         (Op::Context, 0),
-        (Op::Word, 6),                        // 1: source MAC
-        (Op::UnlessEqual(drop), source),      // 2
-        (Op::Half, 10),                       // 3
-        (Op::UnlessEqual(drop), source_rest), // 4
-        (Op::Half, 12),                       // 5: type
-        (Op::UnlessEqual(arp), ETH_IPV4),     // 6
-        (Op::Word, 26),                       // 7: IPv4 source
-        (Op::Jump(11), 0),                    // 8
-        (Op::UnlessEqual(drop), ETH_ARP),     // 9
-        (Op::ArpSender(pass), 28),            // 10: ARP sender; nothing passes, as probes have it
-        (Op::UnlessEqual(drop), own),         // 11
-        (Op::Answer, PASS),                   // 12
-        (Op::Exit, 0),                        // 13
-        (Op::Answer, DROP),                   // 14
-        (Op::Exit, 0),                        // 15
+        (Op::Field, VLAN_PRESENT), // also of a tag that names no VLAN
+        (Op::UnlessEqual(drop), 0),
+        (Op::Word, 6), // source MAC
+        (Op::UnlessEqual(drop), source),
+        (Op::Half, 10),
+        (Op::UnlessEqual(drop), source_rest),
+        (Op::Half, 12), // type
+        (Op::UnlessEqual(arp), ETH_IPV4),
+        (Op::Word, 26), // IPv4 source
+        (Op::Jump(13), 0),
+        (Op::UnlessEqual(drop), ETH_ARP),
+        (Op::ArpSender(pass), 28), // ARP sender; nothing passes, as probes have it
+        (Op::UnlessEqual(drop), own),
+        (Op::Answer, PASS),
+        (Op::Exit, 0),
+        (Op::Answer, DROP),
+        (Op::Exit, 0),
     ];
     assemble(&list)
 }
@@ -87,6 +92,8 @@ fn program(address: Ipv4Addr) -> Vec<Instruction> {
 enum Op {
     /// r6 = packet.
     Context,
+    /// r0 = what the kernel knows of the packet, at the immediate in `struct __sk_buff`.
+    Field,
     /// r0 = 32 bits of the packet, from the immediate on.
     Word,
     /// r0 = 16 bits of the packet.
@@ -114,6 +121,10 @@ fn assemble(list: &[(Op, i32)]) -> Vec<Instruction> {
         let plain = |code, registers| Instruction { code, registers, offset: 0, immediate: *immediate };
         match *op {
             Op::Context => program.push(Instruction { code: 0xbf, registers: 0x16, offset: 0, immediate: 0 }),
+            Op::Field => {
+                let offset = i16::try_from(*immediate).expect("a field of the packet");
+                program.push(Instruction { code: 0x61, registers: 0x60, offset, immediate: 0 });
+            }
             Op::Word => program.push(plain(0x20, 0)),
             Op::Half => program.push(plain(0x28, 0)),
             // 32-bit comparison: the 64-bit one extends the sign of the immediate.

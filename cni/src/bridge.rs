@@ -70,7 +70,12 @@ pub fn ensure(netlink: &mut Netlink, conf: &NetConf) -> Result<Link, CniError> {
     {
         return Err(CniError::BridgeAddress { bridge: link.name, found: found.addr(), wanted: wanted.addr() });
     }
-    let up = LinkUnspec::new_with_index(link.index).up().build();
+    let mut up = LinkUnspec::new_with_index(link.index).up();
+    // What the uplink lets through may have changed since the bridge was made.
+    if let Some(mtu) = conf.mtu.filter(|mtu| *mtu != link.mtu) {
+        up = up.mtu(mtu);
+    }
+    let up = up.build();
     let mut requests = vec![
         Request::create("give the bridge its address", address_message(link.index, wanted)).tolerate(&[Errno::EEXIST]),
         Request::change("set the bridge up", RouteNetlinkMessage::SetLink(up)),

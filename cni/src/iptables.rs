@@ -4,6 +4,7 @@
 //! What to write is decided in [`plan`] (pure). Never flushes what is not Coracle's.
 
 mod generation;
+mod other;
 pub mod plan;
 
 use std::{
@@ -17,8 +18,10 @@ use std::{
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// Longer than any transaction measured (5,000 services at once: 5 s).
+/// Longer than any small transaction takes on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
+/// One more second for each of these: what is written at once grows with the cluster (5,000 Services: 3 MB, 5 s).
+const BYTES_A_SECOND: usize = 64 * 1024;
 /// `-w`: seconds to wait for the lock of another writer.
 const LOCK_WAIT_SECS: &str = "5";
 /// Where the tools are when PATH does not say.
@@ -52,11 +55,23 @@ pub enum IptablesError {
         message: String,
     },
     /// It was killed after the deadline.
-    #[error("{tool} took longer than {} s", DEADLINE.as_secs())]
+    #[error("{tool} took longer than {} s", limit.as_secs())]
     Timeout {
         /// Which.
         tool: &'static str,
+        /// How long.
+        limit: Duration,
     },
+}
+
+impl IptablesError {
+    /// Whether the rules themselves were not taken: the same text will fail again. Otherwise the tool could not do its
+    /// work, and may later.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        // Both variants end with the same code for a rule that the kernel refuses and for a lock that is not free.
+        matches!(self, Self::Failed { message, .. } if !message.contains("xtables lock"))
+    }
 }
 
 /// The installed tools.
@@ -64,6 +79,8 @@ pub enum IptablesError {
 pub struct Iptables {
     restore: PathBuf,
     save: PathBuf,
+    /// The nft variant.
+    nft: bool,
 }
 
 impl Iptables {
@@ -72,7 +89,7 @@ impl Iptables {
     /// # Errors
     /// [`IptablesError::NotFound`].
     pub fn find() -> Result<Self, IptablesError> {
-        Ok(Self { restore: look_up("iptables-restore")?, save: look_up("iptables-save")? })
+        Self::from_names("iptables-restore", "iptables-save")
     }
 
     /// Uses one variant: `iptables-nft` or `iptables-legacy`.
@@ -85,7 +102,15 @@ impl Iptables {
         } else {
             ("iptables-legacy-restore", "iptables-legacy-save")
         };
-        Ok(Self { restore: look_up(restore)?, save: look_up(save)? })
+        Self::from_names(restore, save)
+    }
+
+    fn from_names(restore: &'static str, save: &'static str) -> Result<Self, IptablesError> {
+        let (restore, save) = (look_up(restore)?, look_up(save)?);
+        // Every name of a variant is a link to one executable.
+        let executable = std::fs::canonicalize(&save).unwrap_or_else(|_| save.clone());
+        let nft = executable.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.contains("nft"));
+        Ok(Self { restore, save, nft })
     }
 
     /// Changes whenever somebody changes any rule; `None` where that is not counted (legacy).
@@ -93,13 +118,11 @@ impl Iptables {
     /// Read it before [`Self::save`]: if it is the same later, so are the rules.
     #[must_use]
     pub fn generation(&self) -> Option<u32> {
-        // Every name of a variant is a link to one executable.
-        let executable = std::fs::canonicalize(&self.save).ok()?;
-        let nft = executable.file_name()?.to_str()?.contains("nft");
-        if nft { generation::read().ok() } else { None }
+        if self.nft { generation::read().ok() } else { None }
     }
 
-    /// Applies `text` with `--noflush`: every table in it changes completely or not at all.
+    /// Applies `text` with `--noflush`: every table in it changes completely or not at all, one after the other. The nft
+    /// variant counts each as one change of [`Self::generation`].
     ///
     /// # Errors
     /// [`IptablesError`].
@@ -150,7 +173,8 @@ fn run(tool: &'static str, mut command: Command, input: &[u8]) -> Result<Vec<u8>
         .stderr(Stdio::piped())
         .spawn()
         .map_err(exec)?;
-    let deadline = Instant::now() + DEADLINE;
+    let limit = DEADLINE + Duration::from_secs((input.len() / BYTES_A_SECOND) as u64);
+    let deadline = Instant::now() + limit;
     let (mut stdin, mut stderr) = (child.stdin.take(), child.stderr.take());
     let stdout = child.stdout.take();
     let (output, errors) = thread::scope(|scope| {
@@ -169,7 +193,7 @@ fn run(tool: &'static str, mut command: Command, input: &[u8]) -> Result<Vec<u8>
     let output = output.map_err(exec)?;
     let status = child.wait().map_err(exec)?;
     match output {
-        None => Err(IptablesError::Timeout { tool }),
+        None => Err(IptablesError::Timeout { tool, limit }),
         Some(_) if !status.success() => {
             let message = String::from_utf8_lossy(&errors).trim().replace('\n', "; ");
             Err(IptablesError::Failed { tool, message: format!("{message} ({status})") })

@@ -4,28 +4,37 @@
 //! addresses and routes are known beforehand and go out as one batch. The socket belongs to the namespace that it
 //! was opened in, whichever thread uses it later. Builds no messages beyond those that this crate and the agent need.
 
-use std::{io, net::Ipv4Addr};
+mod types;
+
+use std::io;
 
 use ipnet::Ipv4Net;
 use nix::errno::Errno;
-pub use rtnetlink::packet_route::RouteNetlinkMessage;
+pub use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::{
-    AddressMessageBuilder, LinkUnspec, RouteMessageBuilder,
+    LinkUnspec,
     packet_core::{
         NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
         NetlinkPayload,
     },
     packet_route::{
-        AddressFamily,
         address::{AddressAttribute, AddressMessage},
         link::{LinkAttribute, LinkExtentMask, LinkMessage},
-        route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope},
+        neighbour::{NeighbourMessage, NeighbourState},
+        route::RouteMessage,
     },
     sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE},
 };
 
+pub use self::types::{Link, Neighbour, Route, address_message};
+use self::types::{parse_link, parse_neighbour};
+
 /// Room for one answer: the kernel never sends more than 32 KiB in one datagram of a dump.
 const RECEIVE_BYTES: usize = 32 * 1024;
+
+/// Requests in one message: their answers must fit into the socket's receive buffer (212,992 bytes where nobody changed
+/// it, 768 for each answer with its bookkeeping), or the kernel drops some.
+const MOST_AT_ONCE: usize = 100;
 
 /// One request of a batch.
 #[derive(Debug, Clone)]
@@ -100,23 +109,6 @@ impl NetlinkError {
     }
 }
 
-/// A link as far as anyone here cares.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Link {
-    /// Interface index.
-    pub index: u32,
-    /// Name.
-    pub name: String,
-    /// MAC address.
-    pub address: Vec<u8>,
-    /// MTU.
-    pub mtu: u32,
-    /// Index of the bridge it is a port of.
-    pub controller: Option<u32>,
-    /// Administratively up.
-    pub up: bool,
-}
-
 /// A socket to the routing part of the kernel.
 pub struct Netlink {
     socket: Socket,
@@ -141,12 +133,25 @@ impl Netlink {
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Sends all requests as one message and waits for all answers. The kernel works through them in order and does
-    /// not stop at a failure.
+    /// Sends the requests, a hundred in one message, and waits for all answers. The kernel works through them in order
+    /// and does not stop at a failure.
     ///
     /// # Errors
     /// The first one that the kernel refused and that is not tolerated.
     pub fn batch(&mut self, requests: Vec<Request>) -> Result<(), NetlinkError> {
+        let mut requests = requests.into_iter().peekable();
+        let mut outcome = Ok(());
+        while requests.peek().is_some() {
+            match self.exchange(requests.by_ref().take(MOST_AT_ONCE).collect()) {
+                // Nothing more can be asked.
+                Err(NetlinkError::Socket(source)) => return Err(NetlinkError::Socket(source)),
+                answer => outcome = outcome.and(answer),
+            }
+        }
+        outcome
+    }
+
+    fn exchange(&mut self, requests: Vec<Request>) -> Result<(), NetlinkError> {
         let first = self.sequence.wrapping_add(1);
         let mut bytes = Vec::new();
         let count = requests.len();
@@ -248,6 +253,22 @@ impl Netlink {
             .collect())
     }
 
+    /// The permanent neighbours (or, of the bridge family, forwarding entries) of the link `interface`.
+    ///
+    /// # Errors
+    /// [`NetlinkError`].
+    pub fn neighbours(&mut self, interface: u32, family: AddressFamily) -> Result<Vec<Neighbour>, NetlinkError> {
+        let mut request = NeighbourMessage::default();
+        request.header.family = family;
+        let all = self.dump(RouteNetlinkMessage::GetNeighbour(request))?;
+        Ok(all
+            .iter()
+            .filter_map(|m| if let RouteNetlinkMessage::NewNeighbour(one) = m { Some(one) } else { None })
+            .filter(|one| one.header.ifindex == interface && one.header.state == NeighbourState::Permanent)
+            .filter_map(parse_neighbour)
+            .collect())
+    }
+
     fn dump(&mut self, message: RouteNetlinkMessage) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
         let mut bytes = Vec::new();
         self.append(&mut bytes, message, NLM_F_REQUEST | NLM_F_DUMP);
@@ -303,92 +324,4 @@ impl Netlink {
         }
         Ok(messages)
     }
-}
-
-/// An IPv4 route of the main table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Route {
-    /// Where to.
-    pub destination: Ipv4Net,
-    /// Through whom.
-    pub gateway: Option<Ipv4Addr>,
-    /// Out of which interface.
-    pub interface: Option<u32>,
-    /// Source address of the node's own packets.
-    pub source: Option<Ipv4Addr>,
-    /// Who made it.
-    pub protocol: u8,
-}
-
-impl Route {
-    /// The message for [`Request`].
-    #[must_use]
-    pub fn message(&self) -> RouteMessage {
-        let mut builder = RouteMessageBuilder::<Ipv4Addr>::new()
-            .destination_prefix(self.destination.network(), self.destination.prefix_len())
-            .protocol(RouteProtocol::from(self.protocol));
-        if let Some(gateway) = self.gateway {
-            builder = builder.gateway(gateway);
-        } else {
-            builder = builder.scope(RouteScope::Link);
-        }
-        if let Some(index) = self.interface {
-            builder = builder.output_interface(index);
-        }
-        if let Some(source) = self.source {
-            builder = builder.pref_source(source);
-        }
-        builder.build()
-    }
-
-    fn parse(route: &RouteMessage) -> Option<Self> {
-        const MAIN: u32 = 254;
-        let mut table = u32::from(route.header.table);
-        let mut destination = Ipv4Addr::UNSPECIFIED;
-        let (mut gateway, mut interface, mut source) = (None, None, None);
-        for attribute in &route.attributes {
-            match attribute {
-                RouteAttribute::Table(id) => table = *id,
-                RouteAttribute::Destination(RouteAddress::Inet(ip)) => destination = *ip,
-                RouteAttribute::Gateway(RouteAddress::Inet(ip)) => gateway = Some(*ip),
-                RouteAttribute::PrefSource(RouteAddress::Inet(ip)) => source = Some(*ip),
-                RouteAttribute::Oif(index) => interface = Some(*index),
-                _ => {}
-            }
-        }
-        let destination = Ipv4Net::new(destination, route.header.destination_prefix_length).ok()?;
-        let protocol = u8::from(route.header.protocol);
-        (table == MAIN).then_some(Self { destination, gateway, interface, source, protocol })
-    }
-}
-
-/// The message that puts `address` on the link `index`. IPv4 knows no duplicate address detection to wait for.
-#[must_use]
-pub fn address_message(index: u32, address: Ipv4Net) -> RouteNetlinkMessage {
-    let mut message =
-        AddressMessageBuilder::<Ipv4Addr>::new().index(index).address(address.addr(), address.prefix_len()).build();
-    message.attributes.retain(|a| !matches!(a, AddressAttribute::Broadcast(_)));
-    message.attributes.push(AddressAttribute::Broadcast(address.broadcast()));
-    RouteNetlinkMessage::NewAddress(message)
-}
-
-fn parse_link(link: &LinkMessage) -> Link {
-    let mut parsed = Link {
-        index: link.header.index,
-        name: String::new(),
-        address: Vec::new(),
-        mtu: 0,
-        controller: None,
-        up: link.header.flags.contains(rtnetlink::packet_route::link::LinkFlags::Up),
-    };
-    for attribute in &link.attributes {
-        match attribute {
-            LinkAttribute::IfName(name) => parsed.name.clone_from(name),
-            LinkAttribute::Address(address) => parsed.address.clone_from(address),
-            LinkAttribute::Mtu(mtu) => parsed.mtu = *mtu,
-            LinkAttribute::Controller(index) => parsed.controller = Some(*index),
-            _ => {}
-        }
-    }
-    parsed
 }

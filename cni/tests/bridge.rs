@@ -321,3 +321,84 @@ fn the_generation_changes_with_the_rules_and_only_then() {
         })
         .unwrap();
 }
+
+/// An Ethernet frame with one UDP packet, after `tag`.
+fn udp_frame(from: Ipv4Addr, to: Ipv4Addr, port: u16, tag: &[u8]) -> Vec<u8> {
+    let mut frame = [bridge::mac(to), bridge::mac(from)].concat();
+    frame.extend_from_slice(tag);
+    frame.extend_from_slice(&[0x08, 0x00]);
+    let mut header = vec![0x45, 0, 0, 29, 0, 0, 0, 0, 64, 17, 0, 0];
+    header.extend_from_slice(&from.octets());
+    header.extend_from_slice(&to.octets());
+    let sum: u32 = header.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let checksum = !u16::try_from(folded).unwrap();
+    header[10..12].copy_from_slice(&checksum.to_be_bytes());
+    frame.extend_from_slice(&header);
+    // UDP: ports, length, no checksum; one byte.
+    frame.extend_from_slice(&[0x10, 0, port.to_be_bytes()[0], port.to_be_bytes()[1], 0, 9, 0, 0, b'x']);
+    frame
+}
+
+#[test]
+fn a_tagged_frame_does_not_pass_the_guard() {
+    use std::os::fd::AsRawFd as _;
+
+    use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, sendto, socket};
+
+    let Some(node) = Node::new("vlan") else { return };
+    let mut conf = node.conf();
+    conf.anti_spoof = true;
+    let (a, b) = (node.pod("a"), node.pod("b"));
+    let attach = |pod: &Pod| {
+        let result = node.ns.run(|| coracle_cni::add(&pod.attachment, &conf)).unwrap().unwrap();
+        let std::net::IpAddr::V4(address) = result.addresses()[0] else { panic!("IPv6") };
+        address
+    };
+    let (address_a, address_b) = (attach(&a), attach(&b));
+    assert_eq!(talk(&a.ns, &b.ns, address_b), address_a);
+    let arrives = |tag: &[u8]| {
+        let listener = b.ns.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 9999)).unwrap()).unwrap();
+        listener.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        a.ns.run(|| {
+            let links = nix::ifaddrs::getifaddrs().unwrap().filter(|link| link.interface_name == "eth0");
+            let link = links.filter_map(|link| link.address?.as_link_addr().copied()).next().unwrap();
+            let raw = socket(AddressFamily::Packet, SockType::Raw, SockFlag::empty(), None).unwrap();
+            let frame = udp_frame(address_a, address_b, 9999, tag);
+            sendto(raw.as_raw_fd(), &frame, &link, MsgFlags::empty()).unwrap();
+        })
+        .unwrap();
+        listener.recv(&mut [0]).is_ok()
+    };
+    assert!(arrives(&[]), "the frame itself is right");
+    // Priority 0, VLAN 0: the receiver would take it for untagged, the node's rules would not see it at all.
+    assert!(!arrives(&[0x81, 0x00, 0x00, 0x00]), "a priority-tagged frame arrived");
+    assert!(!arrives(&[0x88, 0xa8, 0x00, 0x00, 0x81, 0x00, 0x00, 0x00]), "a twice tagged frame arrived");
+}
+
+#[test]
+fn more_requests_than_a_receive_buffer_holds_answers_for_are_all_answered() {
+    use coracle_cni::netlink::{Request, Route, RouteNetlinkMessage};
+
+    let Some(node) = Node::new("batch") else { return };
+    node.ns
+        .run(|| {
+            assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+            let route = |n: u32| Route {
+                destination: ipnet::Ipv4Net::new(Ipv4Addr::from(0x0b00_0000 + n * 256), 24).unwrap(),
+                gateway: None,
+                interface: Some(1),
+                source: None,
+                protocol: 67,
+            };
+            let requests = |n| RouteNetlinkMessage::NewRoute(route(n).message());
+            let mut netlink = Netlink::open().unwrap();
+            netlink.batch((0..1000).map(|n| Request::create("add", requests(n))).collect()).unwrap();
+            assert_eq!(netlink.routes().unwrap().iter().filter(|route| route.protocol == 67).count(), 1000);
+            // A refusal in the middle stops nothing, and is the answer.
+            let again = (990..1010).map(|n| Request::create("add", requests(n))).collect();
+            assert_eq!(netlink.batch(again).unwrap_err().errno(), Some(nix::errno::Errno::EEXIST));
+            assert_eq!(netlink.routes().unwrap().iter().filter(|route| route.protocol == 67).count(), 1010);
+        })
+        .unwrap();
+}
