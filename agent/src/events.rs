@@ -113,6 +113,27 @@ impl EventRecorder {
         self.record(object, severity, reason.into(), message.into());
     }
 
+    /// About a Service.
+    pub(crate) fn service(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: Option<String>,
+        severity: Severity,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) {
+        let object = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Service".to_owned()),
+            namespace: Some(namespace.to_owned()),
+            name: Some(name.to_owned()),
+            uid,
+            ..ObjectReference::default()
+        };
+        self.record(object, severity, reason.into(), message.into());
+    }
+
     fn record(&self, object: ObjectReference, severity: Severity, reason: Cow<'static, str>, mut message: String) {
         if message.len() > MAX_MESSAGE {
             let end = (0..=MAX_MESSAGE).rev().find(|&at| message.is_char_boundary(at)).unwrap_or(0);

@@ -3,9 +3,13 @@
 //! Watches Services and EndpointSlices, turns them into rules ([`rules`], pure) and keeps the kernel's tables equal to
 //! them ([`iptables`]), one `iptables-restore --noflush` transaction a change. Works in whatever network namespace the
 //! process is in. Rules stay when it ends: the next one takes them over without a gap.
+//!
+//! Rules that others remove come back within a second or so where the kernel counts changes (nft), else with the next
+//! regular comparison.
 
 pub mod change_tracker;
 pub mod conntrack;
+pub(crate) mod health;
 pub mod iptables;
 pub mod rules;
 mod service_route;
@@ -18,6 +22,7 @@ use ipnet::IpNet;
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use kube::{Api, runtime::watcher};
 use tokio::{
+    sync::{mpsc, watch as latest},
     task::JoinSet,
     time::{Instant, sleep_until},
 };
@@ -26,7 +31,11 @@ use tokio_util::sync::CancellationToken;
 use crate::watch::{self, Pulse};
 
 use self::{
-    change_tracker::ChangeTracker, conntrack::Targets, iptables::Writer, rules::Frame, service_route::ServiceRoute,
+    change_tracker::ChangeTracker,
+    conntrack::Targets,
+    iptables::{Refusal, Writer},
+    rules::Frame,
+    service_route::ServiceRoute,
 };
 
 /// Most events taken into one transaction: bounds how long a flood can hold the first of it back.
@@ -35,6 +44,10 @@ const BURST: usize = 10_000;
 const WRITE_INTERVAL: Duration = Duration::from_millis(25);
 /// ...or are not more than these: in a storm, transactions must not take a whole core from the pods that cause it.
 const WRITE_CREDIT: u32 = 4;
+/// How often it is asked whether others changed rules; microseconds each time.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// A comparison may be followed by the next after so many times its own length: others may change rules all the time.
+const LOOK_PAUSE: u32 = 20;
 
 /// What [`run`] needs to know.
 #[derive(Debug, Clone)]
@@ -48,10 +61,33 @@ pub struct ProxyConfig {
     /// Addresses of Services: what has no rule there is rejected instead of leaving the node. Empty: only Services
     /// without endpoints are rejected.
     pub service_cidrs: Vec<IpNet>,
+    /// The link that packets of this node's pods come from; `None` with a foreign network.
+    pub pod_interface: Option<String>,
     /// How often the kernel's rules are compared even if nothing changed: at most 30 s.
     pub repair_interval: Duration,
     /// Told when the API is back after a silence.
     pub pulse: Pulse,
+    /// Told what others should know. News that finds no room is dropped.
+    pub news: Option<mpsc::Sender<News>>,
+}
+
+/// What others should know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum News {
+    /// The kernel takes no rules of a Service; the others have theirs.
+    Refused(Refusal),
+    /// No rules can be written at all.
+    Failing {
+        /// What was tried and what it answered.
+        why: String,
+    },
+    /// The rules are written.
+    Written {
+        /// But for so many Services, which the kernel refuses.
+        refused: usize,
+    },
+    /// Others had changed or removed rules of ours.
+    Repaired,
 }
 
 /// Why the proxy cannot work at all.
@@ -71,9 +107,20 @@ pub enum ProxyError {
 /// # Errors
 /// Only what makes going on useless; a failed transaction is logged and tried again.
 pub async fn run(client: kube::Client, config: ProxyConfig, shutdown: CancellationToken) -> Result<(), ProxyError> {
-    let iptables = Iptables::find().map_err(|error| ProxyError::Iptables { what: error.to_string() })?;
-    let frame = Frame::new(&config.cluster_cidrs, &config.service_cidrs);
+    let iptables = Iptables::find().map_err(|error| {
+        if let Some(told) = &config.news {
+            // Told again with the next start: what finds no room now is not lost.
+            let _ = told.try_send(News::Failing { why: error.to_string() });
+        }
+        ProxyError::Iptables { what: error.to_string() }
+    })?;
+    let frame = Frame::new(&config.cluster_cidrs, &config.service_cidrs)
+        .with_pod_interface(config.pod_interface)
+        .with_node_ip(config.node_ip);
     let route = ServiceRoute::new(&frame.service_cidrs, config.node_ip);
+    let (targets, told) = latest::channel(Targets::default());
+    let mut cleaning = JoinSet::new();
+    cleaning.spawn(conntrack::clean(told));
     let proxy = Proxy {
         tracker: ChangeTracker::new(&config.node_name),
         writer: Some(Writer::new(iptables, frame)),
@@ -81,7 +128,9 @@ pub async fn run(client: kube::Client, config: ProxyConfig, shutdown: Cancellati
         repair_interval: config.repair_interval,
         pulse: config.pulse.clone(),
         retry_delay: None,
-        cleaning: JoinSet::new(),
+        targets,
+        _cleaning: cleaning,
+        news: config.news,
     };
     proxy.run(client, shutdown).await;
     Ok(())
@@ -99,16 +148,21 @@ struct Proxy {
     pulse: Pulse,
     /// Set after a failure.
     retry_delay: Option<Duration>,
-    /// At most one cleaning of UDP flows at a time.
-    cleaning: JoinSet<()>,
+    /// Where UDP flows may go, for the cleaning.
+    targets: latest::Sender<Targets>,
+    /// Ends with the proxy.
+    _cleaning: JoinSet<()>,
+    news: Option<mpsc::Sender<News>>,
 }
 
 impl Proxy {
     async fn run(mut self, client: kube::Client, shutdown: CancellationToken) {
-        let services = watch::events(Api::<Service>::all(client.clone()), watcher::Config::default(), &self.pulse);
-        let slices = watch::events(Api::<EndpointSlice>::all(client), watcher::Config::default(), &self.pulse);
+        let ours = watcher::Config::default().labels(&change_tracker::label_selector());
+        let services = watch::events(Api::<Service>::all(client.clone()), ours.clone(), &self.pulse);
+        let slices = watch::events(Api::<EndpointSlice>::all(client), ours, &self.pulse);
         let (mut services, mut slices) = (pin!(services), pin!(slices));
         let mut repair_at = Instant::now() + self.repair_interval;
+        let (mut look_at, mut pause) = (Instant::now() + LOOK_INTERVAL, LOOK_INTERVAL);
         // When the next write would be due if they came evenly: at most `WRITE_CREDIT` intervals ahead of the clock.
         let mut even = Instant::now();
         loop {
@@ -130,6 +184,17 @@ impl Proxy {
                     repair_at = Instant::now() + self.retry_delay.unwrap_or(self.repair_interval);
                     continue;
                 }
+                () = sleep_until(look_at) => {
+                    let started = Instant::now();
+                    if self.is_disturbed() {
+                        // Somebody who removes rules again and again, or an iptables that prints them otherwise than
+                        // they were written, gets no more than the regular comparison in the end.
+                        let repaired = self.repair().await;
+                        pause = if repaired { (pause * 2).min(self.repair_interval) } else { LOOK_INTERVAL };
+                    }
+                    look_at = Instant::now() + pause.max(started.elapsed() * LOOK_PAUSE);
+                    continue;
+                }
             }
             // A burst is one transaction: take what has already arrived, wait for nothing.
             for _ in 0..BURST {
@@ -147,6 +212,13 @@ impl Proxy {
     fn has_work(&self) -> bool {
         let never_written = self.writer.as_ref().is_some_and(Writer::is_suspect);
         (self.tracker.has_changes() || never_written) && self.retry_delay.is_none()
+    }
+
+    /// Whether others changed rules. Not after a failure: then the repair has its own time.
+    fn is_disturbed(&self) -> bool {
+        self.tracker.is_complete()
+            && self.retry_delay.is_none()
+            && self.writer.as_ref().is_some_and(|writer| !writer.is_suspect() && writer.is_disturbed())
     }
 
     fn on_service(&mut self, event: Result<watcher::Event<Service>, watcher::Error>) {
@@ -172,21 +244,23 @@ impl Proxy {
         if udp_changed == Some(true)
             && let Some(writer) = &self.writer
         {
-            let targets = Targets::collect(writer.fragments());
-            let running = std::mem::take(&mut self.cleaning);
-            self.cleaning.spawn(async move {
-                running.join_all().await;
-                conntrack::clean(targets).await;
-            });
+            // Only fails when the cleaning has ended, which it does with this.
+            self.targets.send_replace(Targets::collect(writer.fragments()));
         }
     }
 
-    async fn repair(&mut self) {
+    /// Returns whether there was anything to repair.
+    async fn repair(&mut self) -> bool {
         if self.tracker.has_changes() {
             self.write().await;
-        } else if self.on_writer(Writer::reconcile).await == Some(true) {
-            tracing::info!("repaired Service rules that were changed by others or not written yet");
+            return false;
         }
+        let repaired = self.on_writer(Writer::reconcile).await == Some(true);
+        if repaired {
+            tracing::info!("repaired Service rules that were changed by others or not written yet");
+            self.tell(News::Repaired);
+        }
+        repaired
     }
 
     /// Works on the rules on a blocking thread. `None`: failed, and `retry_delay` says when to try again.
@@ -213,17 +287,31 @@ impl Proxy {
                 Err(_) => return None,
             },
         };
+        for refusal in self.writer.as_mut().map(Writer::take_refusals).unwrap_or_default() {
+            self.tell(News::Refused(refusal));
+        }
         match result {
             Ok(changed) => {
                 self.retry_delay = None;
+                let refused = self.writer.as_ref().map_or(0, Writer::refused);
+                self.tell(News::Written { refused });
                 Some(changed)
             }
             Err(error) => {
                 let delay = self.retry_delay.map_or(RETRY_DELAY, |delay| (delay * 2).min(self.repair_interval));
                 self.retry_delay = Some(delay);
                 tracing::error!(%error, ?delay, "cannot write Service rules; trying again");
+                self.tell(News::Failing { why: error.to_string() });
                 None
             }
+        }
+    }
+
+    fn tell(&self, news: News) {
+        if let Some(told) = &self.news
+            && let Err(mpsc::error::TrySendError::Full(news)) = told.try_send(news)
+        {
+            tracing::warn!(?news, "nobody takes news of Service rules: dropped");
         }
     }
 }

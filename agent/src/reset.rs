@@ -91,7 +91,8 @@ fn remove_rules() -> Result<(), IptablesError> {
             iptables.restore(&text)?;
         }
     }
-    Ok(())
+    // An earlier run may have used the other one.
+    iptables.clean_other_variant(&TABLES, OWN_CHAINS).map(drop)
 }
 
 /// The transaction that removes every own chain of a table, and every rule that leads there; empty if there is none.

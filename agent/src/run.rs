@@ -1,5 +1,7 @@
 //! Puts the parts of a node together and keeps them running.
 
+mod network;
+
 use std::{future::Future, path::PathBuf, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
@@ -17,13 +19,13 @@ use crate::{
     network::{
         PodNetwork,
         cni::{CniConfig, CniNetwork},
-        routes,
     },
     node::{self, NodeManager, NodeView, facts::Machine},
     node_lock::NodeLock,
     objects::Objects,
     pod_manager::checkpoint::Checkpoints,
-    pod_source, proxy,
+    pod_source,
+    proxy::health::RulesView,
     runtime::{ImageService, LocalRuntime, RuntimeConfig, RuntimeService},
     server,
     service_index::ServiceIndex,
@@ -50,6 +52,8 @@ pub(crate) struct Parts {
     pub(crate) mounter: Arc<dyn Mounter>,
     /// The CA whose clients may use the node's HTTPS API; without one there is no such API.
     pub(crate) client_ca: Option<CertificateDer<'static>>,
+    /// Whether Service rules can be written.
+    pub(crate) rules: RulesView,
 }
 
 /// A real node.
@@ -84,7 +88,7 @@ pub(crate) async fn run(config: AgentConfig, access: ApiAccess, shutdown: Cancel
     };
     let parts = real_parts(&config, client_ca).await?;
     let pulse = Pulse::default();
-    spawn_network(&mut tasks, &config, &client, parts.cni.as_ref(), &pulse);
+    network::spawn(&mut tasks, &config, &client, &parts, &pulse);
     spawn_node(&mut tasks, config.clone(), client, parts, pulse);
     tasks.finish(config.stop_timeout).await
 }
@@ -107,6 +111,7 @@ pub(crate) async fn real_parts(
         cluster_cidrs: config.cluster_cidr.into_iter().collect(),
         bridge: config.bridge.clone(),
         mtu: None,
+        node_ip: Some(config.node_ip),
     });
     let network: Arc<dyn PodNetwork> = Arc::new(cni.clone());
     let shim_path = match &config.shim_path {
@@ -123,7 +128,8 @@ pub(crate) async fn real_parts(
     .await
     .map_err(|source| AgentError::Runtime { source })?;
     release_vanished(&runtime, &cni).await;
-    Ok(Parts { runtime, images, network, cni: Some(cni), mounter: Arc::new(SystemMounter), client_ca })
+    let (cni, mounter) = (Some(cni), Arc::new(SystemMounter));
+    Ok(Parts { runtime, images, network, cni, mounter, client_ca, rules: RulesView::default() })
 }
 
 /// Gives back what the last agent's sandboxes left in the network: addresses, links, published ports. Once, before the
@@ -172,41 +178,6 @@ fn read_ca(config: &AgentConfig) -> Result<Option<CertificateDer<'static>>, Agen
         }
         Err(source) => Err(AgentError::Directory { path, source }),
     }
-}
-
-fn spawn_network(
-    tasks: &mut Tasks,
-    config: &AgentConfig,
-    client: &kube::Client,
-    cni: Option<&CniNetwork>,
-    pulse: &Pulse,
-) {
-    let shutdown = tasks.shutdown.clone();
-    let (proxy_client, routes_client) = (client.clone(), client.clone());
-    let proxy_config = proxy::ProxyConfig {
-        node_name: config.node_name.clone(),
-        node_ip: Some(config.node_ip),
-        cluster_cidrs: config.cluster_cidr.into_iter().collect(),
-        service_cidrs: config.service_cidr.into_iter().collect(),
-        repair_interval: REPAIR_INTERVAL,
-        pulse: pulse.clone(),
-    };
-    let stop = shutdown.clone();
-    tasks.supervise("the Service proxy", move || {
-        let (client, config, stop) = (proxy_client.clone(), proxy_config.clone(), stop.clone());
-        Box::pin(async move { proxy::run(client, config, stop).await.map_err(boxed) })
-    });
-    let routes_config = routes::RoutesConfig {
-        node_name: config.node_name.clone(),
-        node_ip: Some(config.node_ip),
-        network: cni.cloned().map(Arc::new),
-        repair_interval: REPAIR_INTERVAL,
-        pulse: pulse.clone(),
-    };
-    tasks.supervise("routes between nodes", move || {
-        let (client, config, stop) = (routes_client.clone(), routes_config.clone(), shutdown.clone());
-        Box::pin(async move { routes::run(client, config, stop).await.map_err(boxed) })
-    });
 }
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
@@ -282,7 +253,7 @@ pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::C
     tasks.spawn("collect garbage", crate::gc::run(Arc::clone(&ctx), shutdown.clone()));
     if let Some(ca) = parts.client_ca {
         let usage = Arc::default();
-        let server = server::ServerContext { ctx, client, ca, usage };
+        let server = server::ServerContext { ctx, client, ca, usage, rules: parts.rules };
         tasks.spawn("serve the node's API", server::run(server, shutdown));
     }
 }

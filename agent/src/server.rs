@@ -30,6 +30,7 @@ use crate::{
     context::NodeContext,
     join::{self, Purpose, keep_renewed},
     pod::PodExt,
+    proxy::health::RulesView,
     runtime::types::{ContainerState, ContainerStatus, PodUid},
 };
 
@@ -48,6 +49,7 @@ pub(crate) struct ServerContext {
     pub(crate) client: kube::Client,
     pub(crate) ca: CertificateDer<'static>,
     pub(crate) usage: Arc<Recorder>,
+    pub(crate) rules: RulesView,
 }
 
 /// Serves until `shutdown`.
@@ -150,6 +152,10 @@ async fn route(server: &ServerContext, request: Request<Incoming>) -> Result<Res
     let method = request.method().clone();
     match (method.clone(), parts.as_slice()) {
         (Method::GET, ["healthz"]) => Ok(text(StatusCode::OK, "ok")),
+        (Method::GET, ["healthz", "service-rules"]) => Ok(match server.rules.report() {
+            Ok(()) => text(StatusCode::OK, "ok"),
+            Err(why) => text(StatusCode::SERVICE_UNAVAILABLE, why),
+        }),
         (Method::GET, ["pods" | "runningpods"]) => Ok(pods(server)),
         (Method::GET, ["spec"]) => Ok(json(&summary::spec(server))),
         (Method::GET, ["metrics"]) => Ok(exposition(metrics::agent(server).await)),

@@ -3,127 +3,24 @@
 //! Keeps the few fields that rules are made of, not the objects. Watches are restarted with a complete list: objects
 //! that are not in it are dropped when it ends. IPv4 only.
 
+mod parse;
+mod types;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    fmt,
-    net::{Ipv4Addr, SocketAddrV4},
+    net::SocketAddrV4,
 };
 
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use kube::runtime::watcher::Event;
 
-/// Label of a slice that names its Service.
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Label of objects that another proxy takes care of.
-const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
-/// Seconds of session affinity if the Service does not say.
-const DEFAULT_AFFINITY_SECS: u32 = 10_800;
+use self::parse::{Slice, SliceEndpoint, Spec, key, parse_service, parse_slice};
+pub use self::types::{Endpoint, Port, PortView, Protocol, ServiceKey, ServiceView};
 
-/// `namespace/name` of a Service.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ServiceKey {
-    /// `metadata.namespace`.
-    pub namespace: String,
-    /// `metadata.name`.
-    pub name: String,
-}
-
-impl fmt::Display for ServiceKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
-
-/// Transport of a port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Protocol {
-    /// TCP.
-    Tcp,
-    /// UDP.
-    Udp,
-    /// SCTP.
-    Sctp,
-}
-
-impl Protocol {
-    /// As iptables writes it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-            Self::Sctp => "sctp",
-        }
-    }
-
-    fn parse(text: Option<&str>) -> Option<Self> {
-        match text {
-            None | Some("TCP") => Some(Self::Tcp),
-            Some("UDP") => Some(Self::Udp),
-            Some("SCTP") => Some(Self::Sctp),
-            Some(_) => None,
-        }
-    }
-}
-
-/// One port of a Service.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Port {
-    /// Empty if it has none.
-    pub name: String,
-    /// Transport.
-    pub protocol: Protocol,
-    /// On the Service's addresses.
-    pub port: u16,
-    /// On the nodes' addresses.
-    pub node_port: Option<u16>,
-}
-
-/// Where one port's traffic goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Endpoint {
-    /// Address and target port.
-    pub address: SocketAddrV4,
-    /// It runs on this node.
-    pub local: bool,
-}
-
-/// A Service as rules need it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServiceView {
-    /// Cluster IPs.
-    pub cluster_ips: Vec<Ipv4Addr>,
-    /// External IPs and load balancer addresses.
-    pub external_ips: Vec<Ipv4Addr>,
-    /// Seconds of `sessionAffinity: ClientIP`.
-    pub affinity_secs: Option<u32>,
-    /// Every port with its endpoints, sorted; empty when none can take traffic.
-    pub ports: Vec<(Port, Vec<Endpoint>)>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Spec {
-    cluster_ips: Vec<Ipv4Addr>,
-    external_ips: Vec<Ipv4Addr>,
-    ports: Vec<Port>,
-    affinity_secs: Option<u32>,
-    /// `internalTrafficPolicy: Local`.
-    local_only: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Slice {
-    ports: Vec<(String, Protocol, u16)>,
-    endpoints: Vec<SliceEndpoint>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct SliceEndpoint {
-    address: Ipv4Addr,
-    ready: bool,
-    /// Still answers although it is terminating.
-    fallback: bool,
-    local: bool,
+/// The label selector of what concerns this proxy.
+#[must_use]
+pub fn label_selector() -> String {
+    format!("!{},!{}", parse::HEADLESS, parse::PROXY_NAME)
 }
 
 /// Everything known.
@@ -231,34 +128,37 @@ impl ChangeTracker {
 
     fn view(&self, key: &ServiceKey) -> Option<ServiceView> {
         let spec = self.services.get(key)?;
-        let ports = spec.ports.iter().map(|port| (port.clone(), self.endpoints(key, spec, port))).collect();
         Some(ServiceView {
+            uid: spec.uid.clone(),
             cluster_ips: spec.cluster_ips.clone(),
             external_ips: spec.external_ips.clone(),
+            balancer_ips: spec.balancer_ips.clone(),
+            source_ranges: spec.source_ranges.clone(),
             affinity_secs: spec.affinity_secs,
-            ports,
+            internal_local: spec.internal_local,
+            external_local: spec.external_local,
+            ports: spec.ports.iter().map(|port| self.port_view(key, port)).collect(),
         })
     }
 
-    fn endpoints(&self, key: &ServiceKey, spec: &Spec, port: &Port) -> Vec<Endpoint> {
-        let mut ready = BTreeSet::new();
-        let mut fallback = BTreeSet::new();
+    fn port_view(&self, key: &ServiceKey, port: &Port) -> PortView {
+        // By address: the same endpoint in two slices is one, and local if either says so.
+        let mut endpoints: BTreeMap<SocketAddrV4, SliceEndpoint> = BTreeMap::new();
         for slice in self.slices.get(key).into_iter().flat_map(BTreeMap::values) {
             for (_, _, target) in slice.ports.iter().filter(|(n, p, _)| *n == port.name && *p == port.protocol) {
-                for endpoint in slice.endpoints.iter().filter(|e| e.local || !spec.local_only) {
+                for endpoint in &slice.endpoints {
                     let address = SocketAddrV4::new(endpoint.address, *target);
-                    let target = Endpoint { address, local: endpoint.local };
-                    if endpoint.ready {
-                        ready.insert(target);
-                    } else if endpoint.fallback {
-                        fallback.insert(target);
-                    }
+                    endpoints.entry(address).and_modify(|known| merge(known, endpoint)).or_insert(*endpoint);
                 }
             }
         }
-        // Terminating pods serve only when nobody else does, as upstream has it (KEP-1669).
-        let chosen = if ready.is_empty() { fallback } else { ready };
-        chosen.into_iter().collect()
+        let serving = endpoints.values().filter(|e| e.serving || e.ready).map(|e| e.address);
+        PortView {
+            port: port.clone(),
+            cluster: usable(&endpoints, |_| true),
+            local: usable(&endpoints, |endpoint| endpoint.local),
+            serving: serving.collect::<BTreeSet<_>>().into_iter().collect(),
+        }
     }
 
     fn apply_service(&mut self, service: &Service) -> Option<ServiceKey> {
@@ -314,76 +214,21 @@ impl ChangeTracker {
     }
 }
 
-fn key(metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> Option<ServiceKey> {
-    Some(ServiceKey { namespace: metadata.namespace.clone()?, name: metadata.name.clone()? })
+fn merge(known: &mut SliceEndpoint, other: &SliceEndpoint) {
+    known.local |= other.local;
+    known.ready |= other.ready;
+    known.serving |= other.serving;
+    known.terminating &= other.terminating;
 }
 
-fn parse_service(service: &Service) -> Option<Spec> {
-    let spec = service.spec.as_ref()?;
-    let other_proxy = service.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(PROXY_NAME));
-    if other_proxy || spec.type_.as_deref() == Some("ExternalName") {
-        return None;
-    }
-    // Headless Services have `None` here, which is no address.
-    let parse = |ips: &[String]| -> Vec<Ipv4Addr> { ips.iter().filter_map(|ip| ip.parse().ok()).collect() };
-    let mut cluster_ips = parse(spec.cluster_ips.as_deref().unwrap_or_default());
-    if cluster_ips.is_empty() {
-        cluster_ips = parse(spec.cluster_ip.as_slice());
-    }
-    if cluster_ips.is_empty() {
-        return None;
-    }
-    let mut external_ips = parse(spec.external_ips.as_deref().unwrap_or_default());
-    let balancers = service.status.as_ref().and_then(|s| s.load_balancer.as_ref()).and_then(|l| l.ingress.as_ref());
-    external_ips.extend(balancers.into_iter().flatten().filter_map(|i| i.ip.as_ref()?.parse::<Ipv4Addr>().ok()));
-    external_ips.sort_unstable();
-    external_ips.dedup();
-    let ports = spec.ports.iter().flatten().filter_map(|port| {
-        Some(Port {
-            name: port.name.clone().unwrap_or_default(),
-            protocol: Protocol::parse(port.protocol.as_deref())?,
-            port: u16::try_from(port.port).ok()?,
-            node_port: port.node_port.and_then(|p| u16::try_from(p).ok()).filter(|p| *p != 0),
-        })
-    });
-    let affinity_secs = (spec.session_affinity.as_deref() == Some("ClientIP")).then(|| {
-        let configured = spec.session_affinity_config.as_ref().and_then(|c| c.client_ip.as_ref()?.timeout_seconds);
-        configured.and_then(|secs| u32::try_from(secs).ok()).unwrap_or(DEFAULT_AFFINITY_SECS)
-    });
-    Some(Spec {
-        cluster_ips,
-        external_ips,
-        ports: ports.collect(),
-        affinity_secs,
-        local_only: spec.internal_traffic_policy.as_deref() == Some("Local"),
-    })
-}
-
-fn parse_slice(object: &EndpointSlice, node_name: &str) -> Option<(ServiceKey, Slice)> {
-    let labels = object.metadata.labels.as_ref()?;
-    if object.address_type != "IPv4" || labels.contains_key(PROXY_NAME) {
-        return None;
-    }
-    let service = ServiceKey { namespace: object.metadata.namespace.clone()?, name: labels.get(SERVICE_NAME)?.clone() };
-    let ports = object.ports.iter().flatten().filter_map(|port| {
-        let number = u16::try_from(port.port?).ok()?;
-        Some((port.name.clone().unwrap_or_default(), Protocol::parse(port.protocol.as_deref())?, number))
-    });
-    let endpoints = object.endpoints.iter().flatten().filter_map(|endpoint| {
-        let conditions = endpoint.conditions.as_ref();
-        let ready = conditions.and_then(|c| c.ready).unwrap_or(true);
-        let serving = conditions.and_then(|c| c.serving).unwrap_or(ready);
-        let terminating = conditions.and_then(|c| c.terminating).unwrap_or(false);
-        let local = endpoint.node_name.as_deref() == Some(node_name);
-        // Consumers use the first address only, by the API's definition.
-        endpoint.addresses.first().and_then(|address| address.parse().ok()).map(|address| SliceEndpoint {
-            address,
-            ready: ready && !terminating,
-            fallback: serving && terminating,
-            local,
-        })
-    });
-    Some((service, Slice { ports: ports.collect(), endpoints: endpoints.collect() }))
+/// Terminating pods serve only when nobody else does, as upstream has it (KEP-1669).
+fn usable(endpoints: &BTreeMap<SocketAddrV4, SliceEndpoint>, wanted: impl Fn(&SliceEndpoint) -> bool) -> Vec<Endpoint> {
+    let choose = |fits: &dyn Fn(&SliceEndpoint) -> bool| -> Vec<Endpoint> {
+        let chosen = endpoints.iter().filter(|(_, endpoint)| wanted(endpoint) && fits(endpoint));
+        chosen.map(|(address, endpoint)| Endpoint { address: *address, local: endpoint.local }).collect()
+    };
+    let ready = choose(&|endpoint| endpoint.ready);
+    if ready.is_empty() { choose(&|endpoint| endpoint.serving && endpoint.terminating) } else { ready }
 }
 
 #[cfg(test)]

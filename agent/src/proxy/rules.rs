@@ -3,10 +3,15 @@
 //! ```text
 //! nat    PREROUTING, OUTPUT -> CORACLE-PROXY
 //!          -d SERVICE-CIDR -> CORACLE-SOURCE: from a pod RETURN, else mark for masquerading
-//!          -> CORACLE-SERVICES: -d IP --dport PORT -> CORACLE-SVC-<hash>: one DNAT rule an endpoint, chosen at random
+//!          -d SERVICE-CIDR -> CORACLE-SERVICES, and all -> CORACLE-EXTERNALS:
+//!                              -d IP --dport PORT -> CORACLE-SVC-<hash>: one DNAT rule an endpoint, chosen at random
+//!                                                  or CORACLE-SVL-<hash>: the same for endpoints of this node
+//!                              -d BALANCER -> CORACLE-FWL-<hash>: -s ALLOWED -> CORACLE-EXT-<hash>
 //!          to a local address -> CORACLE-NODEPORTS: --dport PORT -> CORACLE-EXT-<hash>: mark, -> CORACLE-SVC-<hash>
+//!                                 or under policy Local: own pods -> CORACLE-SVC-<hash>, others -> CORACLE-SVL-<hash>
 //!        POSTROUTING -> CORACLE-POSTROUTING -> CORACLE-HAIRPIN: -s POD -d POD MASQUERADE; what is marked MASQUERADE
-//! filter FORWARD, OUTPUT, INPUT (new) -> CORACLE-REJECT: Services without endpoints; the rest of the service CIDR
+//! filter FORWARD, OUTPUT, INPUT (new) -> CORACLE-REJECT -> CORACLE-UNSERVED: Services without endpoints (here)
+//!                                                       the rest of the service CIDR
 //!        FORWARD -> CORACLE-FORWARD: what was marked or belongs to a known connection
 //! ```
 //!
@@ -14,58 +19,50 @@
 //! rule a local endpoint address, so no endpoint needs a chain of its own. Rules are written as `iptables-save` prints
 //! them: see [`coracle_cni::iptables::plan`].
 
+mod balance;
+mod service;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::Ipv4Addr,
+    net::{IpAddr, Ipv4Addr},
 };
 
 use coracle_cni::iptables::plan::{Chain, Desired, Jump};
 use ipnet::{IpNet, Ipv4Net};
-use sha2::{Digest as _, Sha256};
 
-use super::change_tracker::{Endpoint, Port, Protocol, ServiceKey, ServiceView};
+pub use self::service::Fragment;
 
-/// One rule a Service port.
+/// One rule a Service port, of addresses inside the service CIDR: other packets do not pass through them.
 pub const SERVICES: &str = "CORACLE-SERVICES";
+/// One rule an address outside the service CIDR and port.
+pub const EXTERNALS: &str = "CORACLE-EXTERNALS";
 /// One rule a node port.
 pub const NODE_PORTS: &str = "CORACLE-NODEPORTS";
 /// One rule a local endpoint address.
 pub const HAIRPIN: &str = "CORACLE-HAIRPIN";
-/// One rule a Service port without endpoints.
-pub const REJECT: &str = "CORACLE-REJECT";
+/// Rules of Service ports that nobody can serve here.
+pub const UNSERVED: &str = "CORACLE-UNSERVED";
 
+/// Where rules are tried; nothing leads there.
+pub const TRIAL: &str = "CORACLE-TRIAL";
+
+const REJECT: &str = "CORACLE-REJECT";
 const PROXY: &str = "CORACLE-PROXY";
 const SOURCE: &str = "CORACLE-SOURCE";
 const MARK_MASQ: &str = "CORACLE-MARK-MASQ";
 const POSTROUTING: &str = "CORACLE-POSTROUTING";
 const FORWARD: &str = "CORACLE-FORWARD";
 const SERVICE_PREFIX: &str = "CORACLE-SVC-";
+const LOCAL_PREFIX: &str = "CORACLE-SVL-";
 const EXTERNAL_PREFIX: &str = "CORACLE-EXT-";
-/// The bit of the packet mark that asks for masquerading. Not upstream's (0x4000): both may run on one node.
-const MARK: &str = "0x2000";
+const FIREWALL_PREFIX: &str = "CORACLE-FWL-";
+/// The bit of the packet mark that asks for masquerading. Neither upstream's (0x4000) nor that of the CNI plugin portmap
+/// (0x2000): all of them may run on one node.
+const MARK: &str = "0x1000";
 /// TCP is refused by a reset: the kernel sends few ICMP errors a second, and a client without one waits for its
 /// retransmission.
 const REFUSE_TCP: &str = "-j REJECT --reject-with tcp-reset";
 const REFUSE_OTHERS: &str = "-j REJECT --reject-with icmp-port-unreachable";
-
-/// The rules of one Service.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Fragment {
-    /// nat chains of its own.
-    pub chains: BTreeMap<String, Vec<String>>,
-    /// Its rules in [`SERVICES`].
-    pub services: Vec<String>,
-    /// Its rules in [`NODE_PORTS`].
-    pub node_ports: Vec<String>,
-    /// Its rules in [`REJECT`].
-    pub rejects: Vec<String>,
-    /// Local endpoint addresses: each needs a rule in [`HAIRPIN`], shared with other Services.
-    pub hairpins: BTreeSet<Ipv4Addr>,
-    /// UDP flows that may exist: Service address and port to endpoints. For cleaning the connection table.
-    pub udp: BTreeMap<(Ipv4Addr, u16), BTreeSet<Endpoint>>,
-    /// The same for node ports.
-    pub udp_node_ports: BTreeMap<u16, BTreeSet<Endpoint>>,
-}
 
 /// What is the same for all Services.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +71,10 @@ pub struct Frame {
     pub cluster_cidrs: Vec<Ipv4Net>,
     /// Addresses of Services.
     pub service_cidrs: Vec<Ipv4Net>,
+    /// The link that packets of this node's pods come from, if they all come from one.
+    pub pod_interface: Option<String>,
+    /// The node's own address.
+    pub node_ip: Option<Ipv4Addr>,
 }
 
 impl Frame {
@@ -83,57 +84,41 @@ impl Frame {
         let v4 = |cidrs: &[IpNet]| {
             cidrs.iter().filter_map(|c| if let IpNet::V4(c) = c { Some(c.trunc()) } else { None }).collect()
         };
-        Self { cluster_cidrs: v4(cluster_cidrs), service_cidrs: v4(service_cidrs) }
+        Self { cluster_cidrs: v4(cluster_cidrs), service_cidrs: v4(service_cidrs), pod_interface: None, node_ip: None }
     }
 
-    /// The rules of one Service.
+    /// Keeps pods of this node apart from those of others, by the link that their packets come from.
     #[must_use]
-    pub fn fragment(&self, key: &ServiceKey, view: &ServiceView) -> Fragment {
-        let mut fragment = Fragment::default();
-        for (port, endpoints) in &view.ports {
-            let hash = port_hash(key, port);
-            let label = if port.name.is_empty() { key.to_string() } else { format!("{key}:{}", port.name) };
-            if endpoints.is_empty() {
-                self.reject(&mut fragment, view, port, &label);
-            } else {
-                translate(&mut fragment, view, port, endpoints, &label, &hash);
-            }
-            if port.protocol == Protocol::Udp {
-                let targets: BTreeSet<Endpoint> = endpoints.iter().copied().collect();
-                for ip in view.cluster_ips.iter().chain(&view.external_ips) {
-                    fragment.udp.insert((*ip, port.port), targets.clone());
-                }
-                if let Some(node_port) = port.node_port {
-                    fragment.udp_node_ports.insert(node_port, targets);
-                }
-            }
-        }
-        fragment
+    pub fn with_pod_interface(mut self, name: Option<String>) -> Self {
+        self.pod_interface = name;
+        self
     }
 
-    fn reject(&self, fragment: &mut Fragment, view: &ServiceView, port: &Port, label: &str) {
-        let refuse = if port.protocol == Protocol::Tcp { REFUSE_TCP } else { REFUSE_OTHERS };
-        for ip in view.cluster_ips.iter().chain(&view.external_ips) {
-            // The last rule rejects the whole service CIDR: a Service inside needs none, and gets its first endpoint
-            // without a change of this table.
-            if !self.service_cidrs.iter().any(|cidr| cidr.contains(ip)) {
-                fragment.rejects.push(format!("-d {ip}/32 {} {refuse}", matches(port, port.port, label)));
-            }
-        }
-        if let Some(node_port) = port.node_port {
-            let matches = matches(port, node_port, label);
-            // iptables-save keeps the order of matches.
-            fragment.rejects.push(format!("{matches} -m addrtype --dst-type LOCAL {refuse}"));
+    /// The node's own address.
+    #[must_use]
+    pub fn with_node_ip(mut self, address: Option<IpAddr>) -> Self {
+        self.node_ip = address.and_then(|ip| if let IpAddr::V4(ip) = ip { Some(ip) } else { None });
+        self
+    }
+
+    /// What matches packets of this node's pods. Without a link of their own, of all pods: those of other nodes are
+    /// translated on theirs and do not come here, but through a node port.
+    fn own_pods(&self) -> Vec<String> {
+        match &self.pod_interface {
+            Some(name) => vec![format!("-i {name}")],
+            None => self.cluster_cidrs.iter().map(|cidr| format!("-s {cidr}")).collect(),
         }
     }
 
     /// The whole nat table.
     #[must_use]
     pub fn nat<'a>(&self, fragments: impl Iterator<Item = &'a Fragment>) -> Desired {
-        let (mut services, mut node_ports, mut hairpins) = (Vec::new(), Vec::new(), BTreeSet::new());
+        let (mut services, mut externals) = (Vec::new(), Vec::new());
+        let (mut node_ports, mut hairpins) = (Vec::new(), BTreeSet::new());
         let mut chains = BTreeMap::new();
         for fragment in fragments {
             services.extend_from_slice(&fragment.services);
+            externals.extend_from_slice(&fragment.externals);
             node_ports.extend_from_slice(&fragment.node_ports);
             hairpins.extend(&fragment.hairpins);
             for (name, rules) in &fragment.chains {
@@ -141,7 +126,8 @@ impl Frame {
             }
         }
         let mut proxy: Vec<String> = self.service_cidrs.iter().map(|cidr| format!("-d {cidr} -j {SOURCE}")).collect();
-        proxy.push(format!("-j {SERVICES}"));
+        proxy.extend(self.service_cidrs.iter().map(|cidr| format!("-d {cidr} -j {SERVICES}")));
+        proxy.push(format!("-j {EXTERNALS}"));
         proxy.push(format!("! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j {NODE_PORTS}"));
         let mut source: Vec<String> = self.cluster_cidrs.iter().map(|cidr| format!("-s {cidr} -j RETURN")).collect();
         if !source.is_empty() {
@@ -157,6 +143,7 @@ impl Frame {
             (PROXY.to_owned(), Chain::sequence(proxy)),
             (SOURCE.to_owned(), Chain::sequence(source)),
             (SERVICES.to_owned(), Chain::set(services)),
+            (EXTERNALS.to_owned(), Chain::set(externals)),
             (NODE_PORTS.to_owned(), Chain::set(node_ports)),
             (HAIRPIN.to_owned(), Chain::set(hairpins.into_iter().map(hairpin_rule).collect())),
             (MARK_MASQ.to_owned(), Chain::sequence(vec![format!("-j MARK --set-xmark {MARK}/{MARK}")])),
@@ -168,14 +155,18 @@ impl Frame {
             jumps: vec![jump("PREROUTING", PROXY), jump("OUTPUT", PROXY), jump("POSTROUTING", POSTROUTING)],
             owned_prefixes: vec![
                 SERVICE_PREFIX,
+                LOCAL_PREFIX,
                 EXTERNAL_PREFIX,
+                FIREWALL_PREFIX,
                 PROXY,
                 SOURCE,
                 SERVICES,
+                EXTERNALS,
                 NODE_PORTS,
                 HAIRPIN,
                 MARK_MASQ,
                 POSTROUTING,
+                TRIAL,
             ],
         }
     }
@@ -183,28 +174,39 @@ impl Frame {
     /// The whole filter table.
     #[must_use]
     pub fn filter<'a>(&self, fragments: impl Iterator<Item = &'a Fragment>) -> Desired {
-        let mut rejects: Vec<String> = fragments.flat_map(|fragment| fragment.rejects.iter().cloned()).collect();
+        let unserved: Vec<String> = fragments.flat_map(|fragment| fragment.unserved.iter().cloned()).collect();
+        let mut rejects = vec![format!("-j {UNSERVED}")];
         for cidr in &self.service_cidrs {
             rejects.push(format!("-d {cidr} -p tcp {REFUSE_TCP}"));
             rejects.push(format!("-d {cidr} ! -p tcp {REFUSE_OTHERS}"));
         }
-        let forward = vec![
-            // Late packets of translated connections would leave untranslated (kubernetes issue 74839).
-            "-m conntrack --ctstate INVALID -j DROP".to_owned(),
-            format!("-m mark --mark {MARK}/{MARK} -j ACCEPT"),
-            "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT".to_owned(),
-        ];
+        let mut forward = self.drop_invalid();
+        forward.push(format!("-m mark --mark {MARK}/{MARK} -j ACCEPT"));
+        forward.push("-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT".to_owned());
         let reject = |from| Jump { from, rule: format!("-m conntrack --ctstate NEW -j {REJECT}"), first: true };
         let forwarded = Jump { from: "FORWARD", rule: format!("-j {FORWARD}"), first: true };
         Desired {
             chains: BTreeMap::from([
-                (REJECT.to_owned(), Chain::set(rejects)),
+                (REJECT.to_owned(), Chain::sequence(rejects)),
+                (UNSERVED.to_owned(), Chain::set(unserved)),
                 (FORWARD.to_owned(), Chain::sequence(forward)),
             ]),
             // Inserted at the top one after the other: the last is the first.
             jumps: vec![forwarded, reject("FORWARD"), reject("OUTPUT"), reject("INPUT")],
-            owned_prefixes: vec![REJECT, FORWARD],
+            owned_prefixes: vec![REJECT, UNSERVED, FORWARD, TRIAL],
         }
+    }
+
+    /// Late packets of translated connections would leave untranslated (kubernetes issue 74839). Only what concerns the
+    /// cluster: a machine that also routes for others may see one direction of their connections only.
+    fn drop_invalid(&self) -> Vec<String> {
+        const INVALID: &str = "-m conntrack --ctstate INVALID -j DROP";
+        if self.cluster_cidrs.is_empty() {
+            return vec![INVALID.to_owned()];
+        }
+        let from = self.cluster_cidrs.iter().map(|cidr| format!("-s {cidr} {INVALID}"));
+        let to = self.cluster_cidrs.iter().chain(&self.service_cidrs).map(|cidr| format!("-d {cidr} {INVALID}"));
+        from.chain(to).collect()
     }
 }
 
@@ -212,87 +214,6 @@ impl Frame {
 #[must_use]
 pub fn hairpin_rule(address: Ipv4Addr) -> String {
     format!("-s {address}/32 -d {address}/32 -m conntrack --ctstate DNAT -j MASQUERADE --random-fully")
-}
-
-fn translate(
-    fragment: &mut Fragment,
-    view: &ServiceView,
-    port: &Port,
-    endpoints: &[Endpoint],
-    label: &str,
-    hash: &str,
-) {
-    let chain = format!("{SERVICE_PREFIX}{hash}");
-    for ip in &view.cluster_ips {
-        fragment.services.push(format!("-d {ip}/32 {} -j {chain}", matches(port, port.port, label)));
-    }
-    if !view.external_ips.is_empty() || port.node_port.is_some() {
-        let external = format!("{EXTERNAL_PREFIX}{hash}");
-        for ip in &view.external_ips {
-            fragment.services.push(format!("-d {ip}/32 {} -j {external}", matches(port, port.port, label)));
-        }
-        if let Some(node_port) = port.node_port {
-            fragment.node_ports.push(format!("{} -j {external}", matches(port, node_port, label)));
-        }
-        let rules = vec![format!("-j {MARK_MASQ}"), format!("-j {chain}")];
-        fragment.chains.insert(external, rules);
-    }
-    fragment.hairpins.extend(endpoints.iter().filter(|e| e.local).map(|e| *e.address.ip()));
-    fragment.chains.insert(chain, balance(port, endpoints, view.affinity_secs, hash));
-}
-
-/// The rules that choose one endpoint.
-fn balance(port: &Port, endpoints: &[Endpoint], affinity_secs: Option<u32>, hash: &str) -> Vec<String> {
-    let protocol = port.protocol.as_str();
-    let mut rules = Vec::with_capacity(endpoints.len() * 2);
-    let list = |endpoint: &Endpoint| format!("--name {} --mask 255.255.255.255 --rsource", recent(hash, endpoint));
-    for endpoint in endpoints {
-        let Some(secs) = affinity_secs else { break };
-        rules.push(format!(
-            "-p {protocol} -m recent --update --seconds {secs} --reap {} -j DNAT --to-destination {}",
-            list(endpoint),
-            endpoint.address
-        ));
-    }
-    for (index, endpoint) in endpoints.iter().enumerate() {
-        let mut rule = format!("-p {protocol}");
-        let left = endpoints.len() - index;
-        if left > 1 {
-            rule += &format!(" -m statistic --mode random --probability {}", probability(left));
-        }
-        if affinity_secs.is_some() {
-            rule += &format!(" -m recent --set {}", list(endpoint));
-        }
-        rules.push(format!("{rule} -j DNAT --to-destination {}", endpoint.address));
-    }
-    rules
-}
-
-/// 1 of `parts`, as `iptables-save` prints what the kernel keeps: a multiple of 2^-31 with 11 digits.
-fn probability(parts: usize) -> String {
-    const WHOLE: f64 = 2_147_483_648.0;
-    let parts = u32::try_from(parts).unwrap_or(u32::MAX);
-    format!("{:.11}", (WHOLE / f64::from(parts)).round() / WHOLE)
-}
-
-/// Name of the list of clients of one endpoint.
-fn recent(hash: &str, endpoint: &Endpoint) -> String {
-    format!("CORACLE-{}", short_hash(&format!("{hash} {}", endpoint.address)))
-}
-
-fn matches(port: &Port, number: u16, label: &str) -> String {
-    let protocol = port.protocol.as_str();
-    format!("-p {protocol} -m comment --comment \"{label}\" -m {protocol} --dport {number}")
-}
-
-fn port_hash(key: &ServiceKey, port: &Port) -> String {
-    short_hash(&format!("{key}:{}:{}:{}", port.name, port.protocol.as_str(), port.port))
-}
-
-/// 16 characters: with the prefix, chain names have the 28 characters that iptables allows.
-fn short_hash(text: &str) -> String {
-    const ALPHABET: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
-    Sha256::digest(text).iter().take(16).map(|byte| char::from(ALPHABET[usize::from(byte & 31)])).collect()
 }
 
 #[cfg(test)]

@@ -6,5 +6,7 @@
 mod cni;
 mod fake_api;
 mod harness;
+mod isolation;
+mod policies;
 mod proxy;
 mod routes;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use coracle_agent::proxy::{
-    change_tracker::{Endpoint, Port, Protocol, ServiceKey, ServiceView},
+    change_tracker::{Endpoint, Port, PortView, Protocol, ServiceKey, ServiceView},
     iptables::Writer,
     rules::Frame,
 };
@@ -325,27 +325,44 @@ fn rules_read_back_as_they_were_written_in_both_variants() {
     let port = |protocol, port, node_port| Port { name: "p".into(), protocol, port, node_port };
     let endpoints =
         vec![endpoint([10, 244, 1, 2], true), endpoint([10, 244, 2, 2], false), endpoint([10, 244, 3, 3], false)];
-    let view = |affinity_secs, last| ServiceView {
+    let ports = |port, endpoints: &[Endpoint]| PortView {
+        port,
+        cluster: endpoints.to_vec(),
+        local: endpoints.iter().filter(|e| e.local).copied().collect(),
+        serving: Vec::new(),
+    };
+    let view = |affinity_secs, last, local: bool| ServiceView {
         cluster_ips: vec![[10, 96, 0, last].into(), [172, 16, 0, last].into()],
         external_ips: vec![[203, 0, 113, last].into()],
+        balancer_ips: vec![[203, 0, 114, last].into()],
+        source_ranges: Some(vec!["192.0.2.0/24".parse().unwrap(), "198.18.0.1/32".parse().unwrap()]),
         affinity_secs,
+        internal_local: local,
+        external_local: local,
         ports: vec![
-            (port(Protocol::Tcp, 80, Some(30000 + u16::from(last))), endpoints.clone()),
-            (port(Protocol::Udp, 53, None), endpoints[..1].to_vec()),
-            (port(Protocol::Sctp, 99, None), endpoints.clone()),
-            (port(Protocol::Tcp, 81, Some(31000 + u16::from(last))), vec![]),
-            (port(Protocol::Udp, 82, None), vec![]),
+            ports(port(Protocol::Tcp, 80, Some(30000 + u16::from(last))), &endpoints),
+            ports(port(Protocol::Udp, 53, None), &endpoints[..1]),
+            ports(port(Protocol::Sctp, 99, None), &endpoints),
+            ports(port(Protocol::Tcp, 81, Some(31000 + u16::from(last))), &[]),
+            ports(port(Protocol::Udp, 82, None), &[]),
+            // Under policy Local: dropped.
+            ports(port(Protocol::Tcp, 83, Some(32000 + u16::from(last))), &endpoints[1..]),
         ],
+        ..ServiceView::default()
     };
     let key = |name: &str| ServiceKey { namespace: "default".into(), name: name.into() };
     for nft in [true, false] {
         node.ns
             .run(|| {
-                let frame = Frame::new(&[CLUSTER_CIDR.parse().unwrap()], &[SERVICE_CIDR.parse().unwrap()]);
+                let frame = Frame::new(&[CLUSTER_CIDR.parse().unwrap()], &[SERVICE_CIDR.parse().unwrap()])
+                    .with_pod_interface(Some("coracle0".into()))
+                    .with_node_ip(Some(node.address.into()));
                 let mut writer = Writer::new(Iptables::variant(nft).unwrap(), frame.clone());
-                writer.apply(vec![(key("a"), Some(view(None, 1))), (key("b"), Some(view(Some(600), 2)))]).unwrap();
+                writer
+                    .apply(vec![(key("a"), Some(view(None, 1, true))), (key("b"), Some(view(Some(600), 2, false)))])
+                    .unwrap();
                 assert!(!writer.reconcile().unwrap(), "nft {nft}: complete");
-                writer.apply(vec![(key("c"), Some(view(None, 3))), (key("a"), None)]).unwrap();
+                writer.apply(vec![(key("c"), Some(view(Some(60), 3, true))), (key("a"), None)]).unwrap();
                 assert!(!writer.reconcile().unwrap(), "nft {nft}: changed");
                 let mut next = Writer::new(Iptables::variant(nft).unwrap(), frame);
                 next.apply(vec![(key("d"), None)]).unwrap();

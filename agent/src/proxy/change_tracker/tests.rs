@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::*;
+use super::{parse::PROXY_NAME, *};
 
 fn service(value: &Value) -> Service {
     serde_json::from_value(value.clone()).unwrap()
@@ -43,7 +43,7 @@ fn complete() -> ChangeTracker {
 fn first_port(tracker: &mut ChangeTracker) -> Vec<String> {
     let changes = tracker.take_changes();
     let [(_, Some(view))] = &changes[..] else { panic!("{changes:?}") };
-    view.ports[0].1.iter().map(|endpoint| endpoint.address.to_string()).collect()
+    view.ports[0].cluster.iter().map(|endpoint| endpoint.address.to_string()).collect()
 }
 
 #[test]
@@ -56,7 +56,8 @@ fn nothing_is_complete_before_both_lists() {
 
 #[test]
 fn services_that_need_no_rules_are_none() {
-    let edits: [fn(&mut Value); 4] = [
+    let edits: [fn(&mut Value); 5] = [
+        |s| s["metadata"]["labels"] = json!({"service.kubernetes.io/headless": ""}),
         |s| s["spec"]["clusterIP"] = "None".into(),
         |s| s["spec"]["clusterIP"] = "".into(),
         |s| s["spec"]["type"] = "ExternalName".into(),
@@ -83,6 +84,10 @@ fn conditions_choose_the_endpoints() {
             vec!["10.0.0.1:8080"],
         ),
         (json!([conditions(json!({"ready": false, "serving": false, "terminating": true}))]), vec![]),
+        // A Service that publishes unready addresses says ready of every one.
+        (json!([conditions(json!({"ready": true, "serving": false, "terminating": true}))]), vec!["10.0.0.9:8080"]),
+        // Known by one slice with a node and by another without: one endpoint, not twice the share.
+        (json!([ready("10.0.0.1"), {"addresses": ["10.0.0.1"]}]), vec!["10.0.0.1:8080"]),
     ];
     for (endpoints, expected) in cases {
         let mut tracker = complete();
@@ -103,16 +108,58 @@ fn slices_of_one_service_are_joined_without_duplicates() {
     assert_eq!(first_port(&mut tracker), ["10.0.0.1:8080"]);
 }
 
+fn elsewhere(address: &str) -> Value {
+    let mut endpoint = ready(address);
+    endpoint["nodeName"] = "there".into();
+    endpoint
+}
+
+fn terminating(mut endpoint: Value) -> Value {
+    endpoint["conditions"] = json!({"ready": false, "serving": true, "terminating": true});
+    endpoint
+}
+
 #[test]
-fn internal_traffic_policy_local_keeps_to_the_node() {
+fn each_policy_has_endpoints_of_its_own() {
+    let gone = json!({"addresses": ["10.0.0.7"], "nodeName": "here", "conditions": {"ready": false, "serving": false}});
+    let cases = [
+        (json!([ready("10.0.0.1"), elsewhere("10.0.0.2")]), vec![1, 2], vec![1], vec![1, 2]),
+        (json!([elsewhere("10.0.0.2")]), vec![2], vec![], vec![2]),
+        // Here somebody is left who still answers, there somebody is ready: each policy has its own fallback.
+        (json!([terminating(ready("10.0.0.1")), elsewhere("10.0.0.2")]), vec![2], vec![1], vec![1, 2]),
+        (json!([terminating(ready("10.0.0.1")), ready("10.0.0.2")]), vec![2], vec![2], vec![1, 2]),
+        (json!([gone]), vec![], vec![], vec![]),
+    ];
+    for (endpoints, cluster, local, serving) in cases {
+        let mut tracker = complete();
+        tracker.service(Event::Apply(service(&web())));
+        tracker.slice(Event::Apply(slice("web-1", &endpoints)));
+        let changes = tracker.take_changes();
+        let [(_, Some(view))] = &changes[..] else { panic!("{changes:?}") };
+        let last = |list: &[Endpoint]| list.iter().map(|e| e.address.ip().octets()[3]).collect::<Vec<_>>();
+        let port = &view.ports[0];
+        assert_eq!((last(&port.cluster), last(&port.local)), (cluster, local), "{endpoints}");
+        assert_eq!(port.serving.iter().map(|ip| ip.octets()[3]).collect::<Vec<_>>(), serving, "{endpoints}");
+    }
+}
+
+#[test]
+fn policies_and_balancers_are_taken_from_the_service() {
     let mut object = web();
     object["spec"]["internalTrafficPolicy"] = "Local".into();
-    let mut elsewhere = ready("10.0.0.2");
-    elsewhere["nodeName"] = "there".into();
-    let mut tracker = complete();
-    tracker.service(Event::Apply(service(&object)));
-    tracker.slice(Event::Apply(slice("web-1", &json!([ready("10.0.0.1"), elsewhere]))));
-    assert_eq!(first_port(&mut tracker), ["10.0.0.1:8080"]);
+    object["spec"]["externalTrafficPolicy"] = "Local".into();
+    object["spec"]["loadBalancerSourceRanges"] = json!([" 192.0.2.7/24", "2001:db8::/32"]);
+    object["status"]["loadBalancer"]["ingress"] = json!([{"ip": "203.0.113.7", "ipMode": "Proxy"}, {"ip": "203.0.113.8", "ipMode": "VIP"}, {"ip": "203.0.113.9"}]);
+    let spec = parse_service(&service(&object)).unwrap();
+    assert!(spec.internal_local && spec.external_local);
+    // A balancer that proxies must see the traffic of the cluster, too.
+    assert_eq!(spec.balancer_ips, [[203, 0, 113, 8].into(), std::net::Ipv4Addr::from([203, 0, 113, 9])]);
+    assert_eq!(spec.source_ranges, Some(vec!["192.0.2.0/24".parse().unwrap()]));
+    // Nobody of this family is allowed, which is not everybody.
+    object["spec"]["loadBalancerSourceRanges"] = json!(["2001:db8::/32"]);
+    assert_eq!(parse_service(&service(&object)).unwrap().source_ranges, Some(vec![]));
+    object["spec"]["loadBalancerSourceRanges"] = json!([]);
+    assert_eq!(parse_service(&service(&object)).unwrap().source_ranges, None);
 }
 
 #[test]

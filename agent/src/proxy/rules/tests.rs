@@ -7,13 +7,26 @@ use std::net::SocketAddrV4;
 use coracle_cni::iptables::plan::{Chains, reconcile, transaction};
 
 use self::tracer::{Outcome, Tracer};
-use super::*;
+use super::{
+    balance::{port_hash, probability},
+    *,
+};
+use crate::proxy::change_tracker::{Endpoint, Port, PortView, Protocol, ServiceKey, ServiceView};
 
 const POD: &str = "10.244.1.9";
 const NODE: &str = "192.168.0.1";
 
 fn frame() -> Frame {
     Frame::new(&["10.244.0.0/16".parse().unwrap()], &["10.96.0.0/16".parse().unwrap()])
+        .with_pod_interface(Some("coracle0".into()))
+        .with_node_ip(NODE.parse().ok())
+}
+
+/// Ready endpoints of one port.
+fn view_of(port: Port, endpoints: Vec<Endpoint>) -> PortView {
+    let local = endpoints.iter().filter(|e| e.local).copied().collect();
+    let serving = endpoints.iter().map(|e| *e.address.ip()).collect();
+    PortView { port, cluster: endpoints, local, serving }
 }
 
 fn key(name: &str) -> ServiceKey {
@@ -34,9 +47,8 @@ fn web() -> ServiceView {
         vec![endpoint("10.244.1.2:8080", true), endpoint("10.244.2.2:8080", false), endpoint("10.244.3.2:8080", false)];
     ServiceView {
         cluster_ips: vec![[10, 96, 0, 10].into()],
-        external_ips: vec![],
-        affinity_secs: None,
-        ports: vec![(port(Protocol::Tcp, 80), endpoints)],
+        ports: vec![view_of(port(Protocol::Tcp, 80), endpoints)],
+        ..ServiceView::default()
     }
 }
 
@@ -68,8 +80,8 @@ fn affinity_and_node_port_are_this_text() {
     let frame = frame();
     let mut view = web();
     view.affinity_secs = Some(600);
-    view.ports[0].0.node_port = Some(30080);
-    view.ports[0].1.truncate(2);
+    view.ports[0].port.node_port = Some(30080);
+    view.ports[0].cluster.truncate(2);
     let fragment = frame.fragment(&key("web"), &view);
     let text: Vec<String> = fragment
         .chains
@@ -84,22 +96,21 @@ fn affinity_and_node_port_are_this_text() {
 #[test]
 fn packets_end_where_they_should() {
     let mut web = web();
-    web.ports[0].0.node_port = Some(30080);
+    web.ports[0].port.node_port = Some(30080);
     web.external_ips = vec![[203, 0, 113, 7].into()];
     let dns = ServiceView {
         cluster_ips: vec![[10, 96, 0, 53].into()],
-        external_ips: vec![],
-        affinity_secs: None,
         ports: vec![
-            (port(Protocol::Udp, 53), vec![endpoint("10.244.2.3:5353", false)]),
-            (port(Protocol::Tcp, 53), vec![endpoint("10.244.2.3:5354", false)]),
+            view_of(port(Protocol::Udp, 53), vec![endpoint("10.244.2.3:5353", false)]),
+            view_of(port(Protocol::Tcp, 53), vec![endpoint("10.244.2.3:5354", false)]),
         ],
+        ..ServiceView::default()
     };
     let mut empty = web.clone();
     empty.cluster_ips = vec![[10, 96, 0, 11].into()];
     empty.external_ips = vec![[203, 0, 113, 8].into()];
-    empty.ports[0].1.clear();
-    empty.ports[0].0.node_port = Some(30081);
+    empty.ports[0] = view_of(empty.ports[0].port.clone(), vec![]);
+    empty.ports[0].port.node_port = Some(30081);
     let tracer = tracer(&[("web", web), ("dns", dns), ("empty", empty)]);
     let cases: &[(&str, Protocol, &str, usize, Outcome)] = &[
         (POD, Protocol::Tcp, "10.96.0.10:80", 0, to("10.244.1.2:8080")),
@@ -134,6 +145,159 @@ fn packets_end_where_they_should() {
     }
 }
 
+const OUTSIDE: &str = "192.0.2.5";
+/// A pod of another node.
+const FAR_POD: &str = "10.244.7.7";
+
+/// `web` with a node port, an external and a balancer address.
+fn exposed() -> ServiceView {
+    let mut view = web();
+    view.ports[0].port.node_port = Some(30080);
+    view.external_ips = vec![[203, 0, 113, 7].into()];
+    view.balancer_ips = vec![[203, 0, 113, 8].into()];
+    view
+}
+
+fn check(view: ServiceView, cases: &[(&str, &str, usize, Outcome)]) {
+    let tracer = tracer(&[("web", view)]);
+    for (from, target, choice, expected) in cases {
+        let outcome = tracer.trace(from.parse().unwrap(), Protocol::Tcp, target.parse().unwrap(), *choice);
+        assert_eq!(outcome, *expected, "{from} to {target}, choice {choice}");
+    }
+}
+
+#[test]
+fn internal_policy_local_binds_the_cluster_ip_only() {
+    let mut view = exposed();
+    view.internal_local = true;
+    check(
+        view.clone(),
+        &[
+            (POD, "10.96.0.10:80", 1, to("10.244.1.2:8080")),
+            (NODE, "10.96.0.10:80", 1, masqueraded("10.244.1.2:8080")),
+            (OUTSIDE, "192.168.0.1:30080", 1, masqueraded("10.244.2.2:8080")),
+            (OUTSIDE, "203.0.113.7:80", 2, masqueraded("10.244.3.2:8080")),
+            (OUTSIDE, "203.0.113.8:80", 2, masqueraded("10.244.3.2:8080")),
+        ],
+    );
+    // No endpoint here: what comes to the cluster IP is dropped, what comes from outside goes on.
+    view.ports[0].local.clear();
+    check(
+        view,
+        &[
+            (POD, "10.96.0.10:80", 0, Outcome::Dropped),
+            (OUTSIDE, "192.168.0.1:30080", 1, masqueraded("10.244.2.2:8080")),
+            (OUTSIDE, "203.0.113.7:80", 2, masqueraded("10.244.3.2:8080")),
+        ],
+    );
+}
+
+#[test]
+fn external_policy_local_keeps_the_client_and_stays_on_the_node() {
+    let mut view = exposed();
+    view.external_local = true;
+    check(
+        view.clone(),
+        &[
+            (OUTSIDE, "192.168.0.1:30080", 1, to("10.244.1.2:8080")),
+            (OUTSIDE, "203.0.113.7:80", 2, to("10.244.1.2:8080")),
+            (OUTSIDE, "203.0.113.8:80", 2, to("10.244.1.2:8080")),
+            (FAR_POD, "192.168.0.1:30080", 1, to("10.244.1.2:8080")),
+            // The cluster IP has a policy of its own.
+            (POD, "10.96.0.10:80", 1, to("10.244.2.2:8080")),
+            // As if a balancer had brought it back in: pods of this node under their own address, the node under its.
+            (POD, "203.0.113.8:80", 1, to("10.244.2.2:8080")),
+            (POD, "192.168.0.1:30080", 2, to("10.244.3.2:8080")),
+            (NODE, "203.0.113.8:80", 1, masqueraded("10.244.2.2:8080")),
+            (NODE, "192.168.0.1:30080", 1, masqueraded("10.244.2.2:8080")),
+        ],
+    );
+    view.ports[0].local.clear();
+    check(
+        view.clone(),
+        &[
+            (OUTSIDE, "192.168.0.1:30080", 0, Outcome::Dropped),
+            (OUTSIDE, "203.0.113.7:80", 0, Outcome::Dropped),
+            (OUTSIDE, "203.0.113.8:80", 0, Outcome::Dropped),
+            (FAR_POD, "192.168.0.1:30080", 1, Outcome::Dropped),
+            (POD, "203.0.113.8:80", 1, to("10.244.2.2:8080")),
+            (NODE, "192.168.0.1:30080", 1, masqueraded("10.244.2.2:8080")),
+            (POD, "10.96.0.10:80", 1, to("10.244.2.2:8080")),
+        ],
+    );
+    // Nobody anywhere: refused, as under every policy.
+    view.ports[0] = view_of(view.ports[0].port.clone(), vec![]);
+    check(
+        view,
+        &[
+            (OUTSIDE, "192.168.0.1:30080", 0, Outcome::Rejected("tcp-reset")),
+            (OUTSIDE, "203.0.113.8:80", 0, Outcome::Rejected("tcp-reset")),
+            (POD, "10.96.0.10:80", 0, Outcome::Rejected("tcp-reset")),
+        ],
+    );
+}
+
+#[test]
+fn both_policies_local_need_no_chain_for_the_cluster_ip_alone() {
+    let mut view = web();
+    view.internal_local = true;
+    view.external_local = true;
+    let fragment = frame().fragment(&key("web"), &view);
+    assert!(fragment.chains.keys().all(|name| name.starts_with(LOCAL_PREFIX)), "{:?}", fragment.chains);
+    check(view, &[(POD, "10.96.0.10:80", 0, to("10.244.1.2:8080"))]);
+}
+
+#[test]
+fn source_ranges_guard_the_balancer_addresses_only() {
+    let mut view = exposed();
+    view.source_ranges = Some(vec!["198.51.100.0/24".parse().unwrap()]);
+    check(
+        view.clone(),
+        &[
+            ("198.51.100.9", "203.0.113.8:80", 1, masqueraded("10.244.2.2:8080")),
+            (OUTSIDE, "203.0.113.8:80", 0, Outcome::Dropped),
+            (POD, "203.0.113.8:80", 0, Outcome::Dropped),
+            (NODE, "203.0.113.8:80", 0, Outcome::Dropped),
+            (OUTSIDE, "203.0.113.7:80", 1, masqueraded("10.244.2.2:8080")),
+            (OUTSIDE, "192.168.0.1:30080", 1, masqueraded("10.244.2.2:8080")),
+        ],
+    );
+    view.source_ranges = Some(vec!["0.0.0.0/0".parse().unwrap()]);
+    check(view.clone(), &[(OUTSIDE, "203.0.113.8:80", 1, masqueraded("10.244.2.2:8080"))]);
+    view.source_ranges = Some(vec![]);
+    check(view, &[(OUTSIDE, "203.0.113.8:80", 0, Outcome::Dropped)]);
+}
+
+#[test]
+fn an_external_address_takes_no_other_services_cluster_ip() {
+    let mut thief = exposed();
+    thief.cluster_ips = vec![[10, 96, 0, 66].into()];
+    thief.external_ips = vec![[10, 96, 0, 10].into()];
+    thief.balancer_ips = vec![[10, 96, 0, 11].into()];
+    let fragment = frame().fragment(&key("thief"), &thief);
+    let text = format!("{fragment:?}");
+    assert!(!text.contains("10.96.0.10") && !text.contains("10.96.0.11"), "{text}");
+}
+
+#[test]
+fn flows_to_what_still_answers_are_left_alone() {
+    let mut view = web();
+    view.ports[0].port.protocol = Protocol::Udp;
+    view.ports[0].serving.push([10, 244, 9, 9].into());
+    let fragment = frame().fragment(&key("web"), &view);
+    let allowed = &fragment.udp[&([10, 96, 0, 10].into(), 80)];
+    assert!(allowed.contains(&Ipv4Addr::from([10, 244, 9, 9])), "chosen or not, it drains: {allowed:?}");
+}
+
+#[test]
+fn rules_on_trial_lead_nowhere() {
+    let mut view = exposed();
+    view.external_local = true;
+    let (nat, _) = frame().fragment(&key("web"), &view).trial();
+    assert!(nat.iter().any(|rule| rule.contains("--to-destination")));
+    assert!(nat.iter().all(|rule| !rule.contains("-j CORACLE-")), "{nat:#?}");
+}
+
 #[test]
 fn affinity_returns_to_the_endpoint_of_the_first_connection() {
     let mut view = web();
@@ -152,10 +316,10 @@ fn affinity_returns_to_the_endpoint_of_the_first_connection() {
 fn without_service_cidrs_every_service_without_endpoints_is_rejected_by_itself() {
     let frame = Frame::new(&[], &[]);
     let mut view = web();
-    view.ports[0].1.clear();
+    view.ports[0] = view_of(view.ports[0].port.clone(), vec![]);
     let fragment = frame.fragment(&key("web"), &view);
     assert_eq!(
-        fragment.rejects,
+        fragment.unserved,
         [
             "-d 10.96.0.10/32 -p tcp -m comment --comment \"default/web:http\" -m tcp --dport 80 -j REJECT --reject-with \
           tcp-reset"

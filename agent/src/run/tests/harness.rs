@@ -87,6 +87,7 @@ impl Cluster {
             cni: None,
             mounter: Arc::new(NoMounts),
             client_ca: None,
+            rules: crate::proxy::health::RulesView::default(),
         };
         let shutdown = CancellationToken::new();
         let mut tasks = Tasks::new(shutdown.clone());

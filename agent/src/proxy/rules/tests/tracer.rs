@@ -16,6 +16,7 @@ use crate::proxy::change_tracker::Protocol;
 pub(super) enum Outcome {
     Delivered { to: SocketAddrV4, masqueraded: bool },
     Rejected(&'static str),
+    Dropped,
 }
 
 pub(super) struct Tracer {
@@ -44,6 +45,7 @@ enum Verdict {
     Return,
     Accept,
     Reject(&'static str),
+    Drop,
 }
 
 impl Tracer {
@@ -86,8 +88,10 @@ impl Tracer {
             (false, true) => "INPUT",
             (false, false) => "FORWARD",
         };
-        if let Verdict::Reject(with) = self.hook(&self.filter, hook, &mut packet) {
-            return (Outcome::Rejected(with), packet.remembered);
+        match self.hook(&self.filter, hook, &mut packet) {
+            Verdict::Reject(with) => return (Outcome::Rejected(with), packet.remembered),
+            Verdict::Drop => return (Outcome::Dropped, packet.remembered),
+            _ => {}
         }
         self.hook(&self.nat, "POSTROUTING", &mut packet);
         (Outcome::Delivered { to: packet.target, masqueraded: packet.masqueraded }, packet.remembered)
@@ -133,11 +137,20 @@ impl Tracer {
                 "--reap" | "--rsource" => continue,
                 "-s" => value().parse::<Ipv4Net>().unwrap().contains(&packet.source),
                 "-d" => value().parse::<Ipv4Net>().unwrap().contains(packet.target.ip()),
+                // Pods of the node are in one subnet behind one link.
+                "-i" => {
+                    assert_eq!(value(), "coracle0");
+                    packet.source.octets()[..3] == [10, 244, 1]
+                }
                 "-p" => value() == packet.protocol.as_str(),
                 "--dport" => value().parse::<u16>().unwrap() == packet.target.port(),
                 "--dst-type" => {
                     assert_eq!(value(), "LOCAL");
                     self.local.contains(packet.target.ip())
+                }
+                "--src-type" => {
+                    assert_eq!(value(), "LOCAL");
+                    self.local.contains(&packet.source)
                 }
                 "--ctstate" => match value() {
                     "DNAT" => packet.translated,
@@ -188,7 +201,7 @@ impl Tracer {
         match target {
             "RETURN" => Verdict::Return,
             "ACCEPT" => Verdict::Accept,
-            "DROP" => panic!("dropped by {rule}"),
+            "DROP" => Verdict::Drop,
             "REJECT" => match option("--reject-with") {
                 Some("tcp-reset") => {
                     assert_eq!(packet.protocol, Protocol::Tcp, "{rule}");

@@ -1,0 +1,131 @@
+//! The node's network: Service rules, routes to other nodes, and who hears of it when they cannot be kept.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use super::{Parts, REPAIR_INTERVAL, Tasks, boxed};
+use crate::{
+    AgentConfig,
+    events::{EventRecorder, Severity},
+    network::routes,
+    proxy::{self, News, health::RulesView},
+    watch::Pulse,
+};
+
+/// News comes with each write; what tells it is quick.
+const NEWS_QUEUE: usize = 64;
+
+pub(super) fn spawn(tasks: &mut Tasks, config: &AgentConfig, client: &kube::Client, parts: &Parts, pulse: &Pulse) {
+    let cni = parts.cni.as_ref();
+    let shutdown = tasks.shutdown.clone();
+    let foreign = config.cni_conf_dir.is_some();
+    let (sender, news) = mpsc::channel(NEWS_QUEUE);
+    let rules_lost = Arc::new(Notify::new());
+    let (events, event_writer) = EventRecorder::new(client.clone(), &config.node_name);
+    let view = parts.rules.clone();
+    let herald = Herald { node: config.node_name.clone(), events, rules_lost: Arc::clone(&rules_lost), view };
+    tasks.spawn_late("write events of the network", event_writer.run(tasks.late.clone()));
+    tasks.spawn("tell of Service rules", herald.run(news, shutdown.clone()));
+    let (proxy_client, routes_client) = (client.clone(), client.clone());
+    let proxy_config = proxy::ProxyConfig {
+        node_name: config.node_name.clone(),
+        node_ip: Some(config.node_ip),
+        cluster_cidrs: config.cluster_cidr.into_iter().collect(),
+        service_cidrs: config.service_cidr.into_iter().collect(),
+        pod_interface: (!foreign).then(|| config.bridge.clone()),
+        repair_interval: REPAIR_INTERVAL,
+        pulse: pulse.clone(),
+        news: Some(sender),
+    };
+    let stop = shutdown.clone();
+    tasks.supervise("the Service proxy", move || {
+        let (client, config, stop) = (proxy_client.clone(), proxy_config.clone(), stop.clone());
+        Box::pin(async move { proxy::run(client, config, stop).await.map_err(boxed) })
+    });
+    if foreign {
+        // A foreign network routes by itself; what an earlier run with the own one left would be in its way.
+        tasks.spawn("routes of an own network", leave_routes_to_others(shutdown));
+        return;
+    }
+    let routes_config = routes::RoutesConfig {
+        node_name: config.node_name.clone(),
+        node_ip: Some(config.node_ip),
+        network: cni.cloned().map(Arc::new),
+        cluster_cidr: config.cluster_cidr,
+        repair_interval: REPAIR_INTERVAL,
+        pulse: pulse.clone(),
+        rules_lost,
+    };
+    tasks.supervise("routes between nodes", move || {
+        let (client, config, stop) = (routes_client.clone(), routes_config.clone(), shutdown.clone());
+        Box::pin(async move { routes::run(client, config, stop).await.map_err(boxed) })
+    });
+}
+
+async fn leave_routes_to_others(shutdown: CancellationToken) {
+    match tokio::task::spawn_blocking(routes::remove_all).await {
+        Ok(Ok(())) | Err(_) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "cannot remove own routes, which a foreign network does not expect"),
+    }
+    shutdown.cancelled().await;
+}
+
+/// Tells others what the proxy says.
+struct Herald {
+    node: String,
+    events: EventRecorder,
+    rules_lost: Arc<Notify>,
+    view: RulesView,
+}
+
+impl Herald {
+    async fn run(self, mut news: mpsc::Receiver<News>, shutdown: CancellationToken) {
+        while let Some(Some(one)) = shutdown.run_until_cancelled(news.recv()).await {
+            self.tell(one);
+        }
+        shutdown.cancelled().await;
+    }
+
+    fn tell(&self, news: News) {
+        match news {
+            News::Refused(refusal) => {
+                let message = format!("node {} has no rules for it: {}", self.node, refusal.why);
+                let (key, uid) = (&refusal.service, refusal.uid.clone());
+                self.events.service(
+                    &key.namespace,
+                    &key.name,
+                    uid,
+                    Severity::Warning,
+                    "FailedToProgramService",
+                    message,
+                );
+            }
+            News::Failing { why } => {
+                let message = format!("no Service can be changed on this node: {why}");
+                if self.view.failing(why) {
+                    self.tell_of_node(Severity::Warning, "ServiceRulesFailing", message);
+                }
+            }
+            News::Written { refused } => {
+                if self.view.written(refused) {
+                    self.tell_of_node(
+                        Severity::Normal,
+                        "ServiceRulesWritten",
+                        "Services can be changed again".to_owned(),
+                    );
+                }
+            }
+            // Whoever removed the proxy's rules has mostly removed the pod network's, too.
+            News::Repaired => self.rules_lost.notify_one(),
+        }
+    }
+
+    fn tell_of_node(&self, severity: Severity, reason: &'static str, message: String) {
+        let mut node = Node::default();
+        node.metadata.name = Some(self.node.clone());
+        self.events.node(&node, severity, reason, message);
+    }
+}
