@@ -26,9 +26,9 @@ unit_dir=/etc/systemd/system
 modules_file=/etc/modules-load.d/coracle.conf
 sysctl_file=/etc/sysctl.d/90-coracle.conf
 binaries=(coracle coracle-cni coracle-shim coracle-oci)
-packages=(iptables conntrack kmod iproute2 ca-certificates libseccomp2)
+packages=(iptables kmod iproute2 ca-certificates libseccomp2)
 modules=(overlay veth bridge br_netfilter nf_conntrack nf_nat xt_comment xt_conntrack xt_statistic xt_mark xt_nat
-  xt_MASQUERADE xt_recent vxlan)
+  xt_addrtype xt_MASQUERADE xt_recent nf_conntrack_netlink vxlan)
 here=$(cd "$(dirname "$0")" && pwd)
 
 say() { printf '==> %s\n' "$*"; }

@@ -28,6 +28,45 @@ struct Machine {
     kernel: (String, u32, u32),
     /// Whether packets are forwarded between interfaces.
     ip_forward: bool,
+    /// Firewalls that are in charge of this machine.
+    firewalls: Vec<Firewall>,
+}
+
+/// A firewall that is known to stand in the way of pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Firewall {
+    Ufw,
+    Firewalld,
+}
+
+impl Firewall {
+    /// Whether it runs, by what it leaves in the file system.
+    fn find() -> Vec<Self> {
+        let ufw = std::fs::read_to_string("/etc/ufw/ufw.conf").unwrap_or_default();
+        let enabled = ufw.lines().any(|line| line.trim().eq_ignore_ascii_case("ENABLED=yes"));
+        // firewalld writes its process ID there.
+        let firewalld = Path::new("/run/firewalld.pid").exists();
+        [(enabled, Self::Ufw), (firewalld, Self::Firewalld)]
+            .into_iter()
+            .filter_map(|(on, it)| on.then_some(it))
+            .collect()
+    }
+
+    fn finding(self) -> Finding {
+        let (what, advice) = match self {
+            Self::Ufw => (
+                "firewall ufw",
+                "its rules come before those that let pods through: ufw route allow in on coracle0; ufw route allow out on \
+                 coracle0; ufw allow in on coracle0; between nodes: ufw allow 4789/udp",
+            ),
+            Self::Firewalld => (
+                "firewall firewalld",
+                "its own rules cannot be overruled: firewall-cmd --permanent --zone=trusted --add-interface=coracle0 \
+                 --add-interface=coracle-vxlan && firewall-cmd --reload",
+            ),
+        };
+        Finding { level: Level::Warn, what: what.to_owned(), advice: advice.to_owned() }
+    }
 }
 
 /// How much it matters.
@@ -68,13 +107,16 @@ const KERNEL_OPTIONS: &[(&str, bool, &str)] = &[
     ("NETFILTER_XT_MATCH_STATISTIC", true, "balancing over endpoints"),
     ("NETFILTER_XT_MATCH_CONNTRACK", true, "connection tracking"),
     ("NETFILTER_XT_MATCH_RECENT", false, "session affinity"),
+    ("NETFILTER_XT_MATCH_SCTP", false, "Services and published ports of protocol SCTP"),
+    ("NETFILTER_XT_MATCH_ADDRTYPE", true, "node ports"),
+    ("NF_CT_NETLINK", false, "forgetting UDP flows to pods that are gone"),
+    ("BPF_SYSCALL", false, "keeping pods from sending under other addresses"),
     ("SECCOMP_FILTER", true, "system call filters"),
     ("VXLAN", false, "nodes on different subnets"),
 ];
 
 /// Program, Debian package, whether pods need it.
-const PROGRAMS: &[(&str, &str, bool)] =
-    &[("iptables-restore", "iptables", true), ("iptables-save", "iptables", true), ("conntrack", "conntrack", false)];
+const PROGRAMS: &[(&str, &str, bool)] = &[("iptables-restore", "iptables", true), ("iptables-save", "iptables", true)];
 
 /// Capability, its bit, whether pods need it, what is lost without.
 const CAPABILITIES: &[(&str, u32, bool, &str)] = &[
@@ -135,6 +177,7 @@ fn findings(machine: &Machine) -> Vec<Finding> {
     findings.push(finding(machine.ip_forward, false, "net.ipv4.ip_forward".to_owned(), || {
         "the agent turns it on when it starts".to_owned()
     }));
+    findings.extend(machine.firewalls.iter().map(|firewall| firewall.finding()));
     findings
 }
 
@@ -178,6 +221,7 @@ impl Machine {
             programs: PROGRAMS.iter().map(|(program, ..)| *program).filter(|program| in_path(program)).collect(),
             controllers: controllers(),
             kernel: kernel_release(),
+            firewalls: Firewall::find(),
             ip_forward: std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward").is_ok_and(|text| text.trim() == "1"),
         }
     }
@@ -247,6 +291,7 @@ mod tests {
             controllers: CONTROLLERS.iter().map(|(name, _)| (*name).to_owned()).collect(),
             kernel: ("6.1.0".to_owned(), 6, 1),
             ip_forward: true,
+            firewalls: Vec::new(),
         }
     }
 
@@ -267,7 +312,8 @@ mod tests {
     #[test]
     fn each_missing_thing_is_reported_with_what_to_do() {
         check(|m| m.programs.retain(|name| *name != "iptables-restore"), Level::Fail, "apt-get install iptables");
-        check(|m| m.programs.retain(|name| *name != "conntrack"), Level::Warn, "apt-get install conntrack");
+        check(|m| m.firewalls.push(Firewall::Firewalld), Level::Warn, "--zone=trusted");
+        check(|m| m.firewalls.push(Firewall::Ufw), Level::Warn, "ufw route allow");
         check(|m| m.capabilities &= !(1 << 24), Level::Warn, "clamps");
         check(|m| m.capabilities &= !(1 << 21), Level::Fail, "run as root");
         check(|m| m.controllers.retain(|name| name != "memory"), Level::Fail, "cgroup_enable=memory");

@@ -118,6 +118,16 @@ pub(crate) struct ControlPlaneArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) token_auth_file: Option<PathBuf>,
 
+    /// How pods of different nodes reach each other: `direct` to nodes of the same subnet (the network must know the
+    /// way to others), `overlay` (VXLAN) everywhere, as clouds need it that drop packets with pods' addresses, or `auto`:
+    /// direct within a subnet, overlay between subnets. All nodes follow, also when it is changed.
+    #[arg(long, default_value = "auto", value_parser = ["direct", "overlay", "auto"], value_name = "WAY")]
+    pub(crate) pod_network: String,
+
+    /// UDP port of the overlay, on every node.
+    #[arg(long, default_value_t = 4789, value_parser = clap::value_parser!(u16).range(1..), value_name = "PORT")]
+    pub(crate) vxlan_port: u16,
+
     /// Seconds of silence after which a node is Unknown.
     #[arg(long, default_value_t = 50, value_name = "SECONDS")]
     pub(crate) node_monitor_grace_period: u64,
@@ -348,6 +358,7 @@ mod tests {
         for line in [
             "coracle up",
             "coracle server --data-dir D --bind 198.18.0.1:6443",
+            "coracle server --pod-network overlay --vxlan-port 8472",
             "coracle agent --server https://198.18.0.1:6443 --token T --node-name n1 --node-ip 198.18.0.2 --data-dir D1 --run-dir R1 --registries r.yaml",
             "coracle token create --data-dir D",
             "coracle token list",
@@ -372,6 +383,8 @@ mod tests {
             "coracle up --service-cidr 10.0.0.1",
             "coracle up --store paper",
             "coracle up --kube-reserved cpu=-1",
+            "coracle up --pod-network tunnel",
+            "coracle server --vxlan-port 0",
             "coracle",
         ] {
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, anyhow, bail};
 use coracle_agent::AgentConfig;
-use coracle_controlplane::{ServerConfig, StoreEngine};
+use coracle_controlplane::{PodNetworkMode, ServerConfig, StoreEngine};
 
 use crate::cli::{ClusterArgs, ControlPlaneArgs, DataDir, NodeArgs, Store};
 
@@ -29,6 +29,9 @@ pub(crate) fn server_config(
     config.names.clone_from(&args.tls_san);
     config.service_cidr = cluster.service_cidr;
     config.cluster_cidr = cluster.cluster_cidr;
+    config.pod_network =
+        args.pod_network.parse::<PodNetworkMode>().map_err(|expected| anyhow!("--pod-network: {expected}"))?;
+    config.vxlan_port = args.vxlan_port;
     config.store = match args.store {
         Store::Sqlite => StoreEngine::Sqlite,
         Store::Memory => StoreEngine::Memory,

@@ -17,6 +17,9 @@ use crate::{admission::sysctl::AllowList, eviction::Thresholds, reserved::Reserv
 pub const DEFAULT_NODE_PORT: u16 = 10250;
 /// As many pods as upstream admits to a node by default.
 pub const DEFAULT_MAX_PODS: u32 = 110;
+/// A node's podCIDR is a /24: without its own, the bridge's and the broadcast address, and with some for pods that are
+/// just going.
+pub const MOST_OWN_PODS: u32 = 250;
 /// The suffix of Service names.
 pub const DEFAULT_CLUSTER_DOMAIN: &str = "cluster.local";
 
@@ -184,6 +187,10 @@ impl AgentConfig {
         if self.max_pods == 0 {
             return bad("--max-pods", self.max_pods.to_string(), "must be 1 or more".to_owned());
         }
+        if self.cni_conf_dir.is_none() && self.max_pods > MOST_OWN_PODS {
+            let expected = format!("must be {MOST_OWN_PODS} or less: a node has 256 addresses for pods");
+            return bad("--max-pods", self.max_pods.to_string(), expected);
+        }
         if self.pod_max_pids == Some(0) {
             return bad("--pod-max-pids", "0".to_owned(), "must be 1 or more, or -1 for no limit".to_owned());
         }
@@ -211,7 +218,8 @@ mod tests {
     #[test]
     fn unusable_values_are_named_by_their_flag() {
         type Change = fn(&mut AgentConfig);
-        let cases: [(&str, Change); 8] = [
+        let cases: [(&str, Change); 9] = [
+            ("--max-pods", |c| c.max_pods = 254),
             ("--node-name", |c| c.node_name = "N_1".to_owned()),
             ("--node-ip", |c| c.node_ip = IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
             ("--data-dir", |c| c.data_dir = PathBuf::from("data")),

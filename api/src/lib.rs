@@ -15,6 +15,7 @@
 //! | [`channel`] | the channels of exec and attach in WebSockets |
 //! | [`exposition`] | figures in Prometheus' text form |
 //! | [`patch`] | JSON patch, merge patch, strategic merge patch |
+//! | [`pod_network`] | how pods of different nodes reach each other |
 //! | [`qos`] | the quality-of-service class of a pod |
 //! | [`quota`] | what objects count against a ResourceQuota |
 
@@ -28,6 +29,7 @@ pub mod exposition;
 pub mod meta;
 pub mod name;
 pub mod patch;
+pub mod pod_network;
 pub mod qos;
 pub mod quantity;
 pub mod quota;

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use coracle_api::pod_network::{DEFAULT_VXLAN_PORT, Mode};
 use ipnet::IpNet;
 
 /// Where objects are kept.
@@ -33,6 +34,10 @@ pub struct ServerConfig {
     pub service_cidr: IpNet,
     /// Where nodes get their podCIDRs from.
     pub cluster_cidr: IpNet,
+    /// How pods of different nodes reach each other.
+    pub pod_network: Mode,
+    /// UDP port of the overlay between nodes.
+    pub vxlan_port: u16,
     /// Where objects are kept.
     pub store: StoreEngine,
     /// Where the administrator's kubeconfig goes.
@@ -69,6 +74,9 @@ pub enum ServerConfigError {
         /// The pod range.
         cluster: IpNet,
     },
+    /// No port for the overlay.
+    #[error("--vxlan-port 0 cannot be used: expected a UDP port that is free on every node, such as 4789")]
+    VxlanPort,
     /// No definite address to advertise.
     #[error("--bind {bind} names no definite address: give one that nodes can reach")]
     Advertise {
@@ -89,6 +97,8 @@ impl ServerConfig {
             names: Vec::new(),
             service_cidr: IpNet::V4(ipnet::Ipv4Net::new_assert([10, 96, 0, 0].into(), 16)),
             cluster_cidr: IpNet::V4(ipnet::Ipv4Net::new_assert([10, 244, 0, 0].into(), 16)),
+            pod_network: Mode::default(),
+            vxlan_port: DEFAULT_VXLAN_PORT,
             store: StoreEngine::default(),
             token_auth_file: None,
             node_monitor_grace: Duration::from_secs(50),
@@ -114,6 +124,9 @@ impl ServerConfig {
             || self.cluster_cidr.contains(&self.service_cidr.trunc())
         {
             return Err(ServerConfigError::Overlap { service: self.service_cidr, cluster: self.cluster_cidr });
+        }
+        if self.vxlan_port == 0 {
+            return Err(ServerConfigError::VxlanPort);
         }
         if self.advertise.is_unspecified() {
             return Err(ServerConfigError::Advertise { bind: self.bind });

@@ -12,5 +12,6 @@ mod supervise;
 mod tests;
 
 pub use config::{ServerConfig, ServerConfigError, StoreEngine};
+pub use coracle_api::pod_network::Mode as PodNetworkMode;
 pub use coracle_apiserver::UserInfo;
 pub use server::{Server, ServerError};

@@ -296,6 +296,8 @@ fn start_parts(
         controllers.service_cidr = Some(config.service_cidr);
         controllers.has_loopback_nodes = config.advertise.is_loopback();
         controllers.node_mask_bits = NODE_MASK_BITS.max(cluster_cidr.prefix_len());
+        controllers.pod_network.mode = config.pod_network;
+        controllers.pod_network.vxlan_port = config.vxlan_port;
         controllers.node_monitor_grace = config.node_monitor_grace;
         controllers.eviction_timeout = config.eviction_timeout;
         let metrics = controllers.metrics.clone();

@@ -35,8 +35,10 @@ pub struct CniConfig {
     pub cluster_cidrs: Vec<IpNet>,
     /// Name of the own network's bridge: `coracle0`.
     pub bridge: String,
-    /// MTU of the own network's links; `None` takes the smallest of the node's uplinks, else 1500.
+    /// MTU of the own network's links; `None` takes that of the node's uplink, less what the overlay needs, else 1500.
     pub mtu: Option<u32>,
+    /// The node's address: says which link is the uplink. `None`: the one of the default route.
+    pub node_ip: Option<IpAddr>,
 }
 
 /// The link's name inside a pod.
@@ -84,6 +86,15 @@ impl CniNetwork {
     /// [`NetworkError::Plugin`]: retry.
     pub async fn set_node_addresses(&self, addresses: Vec<IpAddr>) -> Result<(), NetworkError> {
         self.on_own(move |own| own.set_node_addresses(&addresses)).await
+    }
+
+    /// Tells what the way to other nodes takes of every packet: pods attached from now on have so much smaller an MTU.
+    /// Cheap when nothing changed.
+    ///
+    /// # Errors
+    /// [`NetworkError::Plugin`]: retry.
+    pub async fn set_overhead(&self, overhead: u32) -> Result<(), NetworkError> {
+        self.on_own(move |own| own.set_overhead(overhead)).await
     }
 
     /// Writes again what others removed of the bridge, its rules and the published ports.
@@ -134,8 +145,9 @@ impl PodNetwork for CniNetwork {
     async fn setup(&self, request: &PodNetworkRequest) -> Result<Vec<IpAddr>, NetworkError> {
         match &self.backend {
             Backend::Configured(plugins) => plugins.add(request).await,
-            Backend::Own(_) => {
+            Backend::Own(own) => {
                 let request = request.clone();
+                own.begin(&request.sandbox_id);
                 self.on_own(move |own| own.setup(&request)).await
             }
         }
@@ -148,7 +160,7 @@ impl PodNetwork for CniNetwork {
                 let released = request.clone();
                 self.on_own(move |own| own.teardown(&released)).await?;
                 // Ends by itself after two seconds; what it would miss at the agent's end, `gc` finds.
-                drop(tokio::spawn(own.clone().collect_link(request.sandbox_id.clone())));
+                drop(tokio::spawn(own.clone().collect_link(request.clone())));
                 Ok(())
             }
         }

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! What is published is remembered, one file a sandbox, so that rules removed by hand come back. Not reachable through
-//! 127.0.0.1: that would need `route_localnet` (CVE-2020-8558).
+//! 127.0.0.1 unless a mapping names it: that would need `route_localnet` (CVE-2020-8558), and take the node's own daemons
+//! on that port away from their local clients. UDP flows that the rules do not lead to any more are forgotten.
 
 use std::{
     collections::BTreeMap,
@@ -16,9 +17,13 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use coracle_cni::iptables::{
-    Iptables, IptablesError,
-    plan::{Chain, Desired, Jump},
+use coracle_cni::{
+    conntrack::{self, Flow},
+    iptables::{
+        Iptables, IptablesError,
+        plan::{Chain, Desired, Jump},
+    },
+    netlink::Netlink,
 };
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -101,6 +106,8 @@ impl PortMaps {
             // The rules' error is the one to tell; a record without rules is dropped by `retain`.
             let _ = remove(&path);
         })?;
+        // From before the pod: they lead to another pod, or to the node.
+        forget_flows(mappings, |flow| flow.answers_from != address);
         Ok(())
     }
 
@@ -115,6 +122,7 @@ impl PortMaps {
             published.insert(id.0.clone(), entry);
             return Err(error.into());
         }
+        forget_flows(&entry.mappings, |flow| flow.answers_from == entry.address);
         remove(&self.dir.join(&id.0))
     }
 
@@ -158,6 +166,29 @@ fn apply(published: &BTreeMap<String, Published>) -> Result<(), IptablesError> {
     Iptables::find()?.ensure("nat", &plan(published)).map(drop)
 }
 
+/// Deletes the UDP flows to published ports that `wrong` chooses. A flow lives as long as its client sends, and stays
+/// translated as its first packet was. What fails is logged: the rules are right all the same.
+fn forget_flows(mappings: &[PortMapping], wrong: impl Fn(&Flow) -> bool) {
+    let udp: Vec<&PortMapping> = mappings.iter().filter(|m| m.protocol.eq_ignore_ascii_case("udp")).collect();
+    if udp.is_empty() {
+        return;
+    }
+    let forget = || -> io::Result<usize> {
+        let local: Vec<Ipv4Addr> = Netlink::open()?.addresses()?.into_iter().map(|(_, net)| net.addr()).collect();
+        let published = |flow: &Flow| local.contains(&flow.destination) && udp.iter().any(|m| concerns(m, flow));
+        conntrack::delete(&conntrack::udp_flows(|flow| published(flow) && wrong(flow))?)
+    };
+    match forget() {
+        Ok(count) => tracing::debug!(count, "forgot UDP flows to published ports"),
+        Err(error) => tracing::warn!(%error, "UDP clients of a published port may go on sending to where it was"),
+    }
+}
+
+fn concerns(mapping: &PortMapping, flow: &Flow) -> bool {
+    let on = mapping.host_ip.parse::<Ipv4Addr>().unwrap_or(Ipv4Addr::UNSPECIFIED);
+    mapping.host_port == flow.destination_port && (on.is_unspecified() || on == flow.destination)
+}
+
 fn plan(published: &BTreeMap<String, Published>) -> Desired {
     // `CORACLE-HOSTPORTS` does not start with this, so it is owned by name as well.
     let mut desired = Desired { owned_prefixes: vec!["CORACLE-HP-", DISPATCH], ..Desired::default() };
@@ -172,7 +203,7 @@ fn plan(published: &BTreeMap<String, Published>) -> Desired {
             let protocol = mapping.protocol.to_ascii_lowercase();
             let on = match mapping.host_ip.parse::<Ipv4Addr>() {
                 Ok(address) if !address.is_unspecified() => format!("-d {address}/32 "),
-                _ => String::new(),
+                _ => "! -d 127.0.0.0/8 ".to_owned(),
             };
             let port = format!("-p {protocol} -m {protocol} --dport {}", mapping.host_port);
             dispatch.push(format!("{on}{port} -j {chain}"));
@@ -213,11 +244,28 @@ mod tests {
         assert_eq!(
             desired.chains[DISPATCH].rules,
             [
-                format!("-p tcp -m tcp --dport 8080 -j {chain}"),
+                format!("! -d 127.0.0.0/8 -p tcp -m tcp --dport 8080 -j {chain}"),
                 format!("-d 192.168.0.1/32 -p tcp -m tcp --dport 8080 -j {chain}")
             ]
         );
         assert_eq!(desired.chains[chain].rules[0], "-p tcp -m tcp --dport 8080 -j DNAT --to-destination 10.0.0.5:80");
+    }
+
+    #[test]
+    fn only_flows_to_the_published_port_and_address_are_concerned() {
+        let mapping = |host_ip: &str| PortMapping {
+            host_port: 5353,
+            container_port: 53,
+            protocol: "UDP".into(),
+            host_ip: host_ip.into(),
+        };
+        let node = Ipv4Addr::new(192, 0, 2, 1);
+        let flow = |port| Flow::new((Ipv4Addr::new(192, 0, 2, 9), 4000), (node, port), node);
+        for (host_ip, port, expected) in
+            [("", 5353, true), ("", 53, false), ("192.0.2.1", 5353, true), ("192.0.2.2", 5353, false)]
+        {
+            assert_eq!(concerns(&mapping(host_ip), &flow(port)), expected, "{host_ip} {port}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use coracle_agent::{
 };
 use coracle_cni::{netlink::Netlink, veth};
 
-use crate::harness::{Lab, Node, ask, lab, note, serve, wait_for};
+use crate::harness::{Lab, Node, ask, ask_udp, lab, note, serve, wait_for};
 
 fn published(host_port: u16) -> Vec<PortMapping> {
     vec![PortMapping { host_port, container_port: 8080, protocol: "TCP".into(), host_ip: String::new() }]
@@ -47,15 +47,24 @@ fn teardown_leaves_no_link_address_or_rule() {
     assert_eq!(files(&lab.dir.join("n1/networks/coracle")), 2);
     node.block_on(network.check(&other.request)).unwrap();
     for pod in [pod, other] {
+        let (ns, request) = (pod.ns, pod.request);
         node.block_on(async {
             let started = std::time::Instant::now();
-            network.teardown(&pod.request).await.unwrap();
+            network.teardown(&request).await.unwrap();
             note(&format!("teardown: {:?}", started.elapsed()));
             // As the runtime does: the namespace takes its links with it.
-            coracle_netns::unpin(&pod.request.netns).unwrap();
-            network.teardown(&pod.request).await.unwrap();
+            coracle_netns::unpin(&request.netns).unwrap();
+            network.teardown(&request).await.unwrap();
+            drop(ns);
+            // The address follows the link.
+            for _ in 0..100 {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                if !links(&node).contains(&veth::host_name(&request.sandbox_id.0, "eth0")) {
+                    break;
+                }
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
         });
-        drop(pod.ns);
     }
     wait_for("links are gone", || links(&node).is_empty());
     assert_eq!(files(&lab.dir.join("n1/networks/coracle")), 0);
@@ -119,6 +128,125 @@ fn the_next_agent_knows_the_network_and_collects_vanished_sandboxes() {
     drop(gone);
 }
 
+#[test]
+fn a_published_port_leaves_the_nodes_own_daemons_to_their_local_clients() {
+    let Some(lab) = lab("daemon") else { return };
+    let node = lab.node(1);
+    let network = node.ready_network();
+    let pod = node.pod(&network, "a", published(8080));
+    let (_server, _daemon) = (pod.serve("pod"), serve(&node.ns, "daemon"));
+    assert_eq!(ask(&node.ns, "127.0.0.1:8080").unwrap().0, "daemon");
+    assert_eq!(ask(&node.ns, "198.18.0.1:8080").unwrap().0, "pod");
+}
+
+#[test]
+fn udp_clients_of_a_published_port_follow_it_to_the_next_pod() {
+    let Some(lab) = lab("hostudp") else { return };
+    let (node, outside) = (lab.node(1), lab.node(2));
+    let network = node.ready_network();
+    let mut udp = published(8081);
+    udp[0].protocol = "UDP".into();
+    let ask = || ask_udp(&outside.ns, "198.18.0.1:8081", 4444).map(|(server, _)| server).ok();
+    // From before there is a pod: nobody answers, and the kernel remembers where the packets went.
+    assert_eq!(ask(), None);
+    let first = node.pod(&network, "a", udp.clone());
+    let serving = first.serve("a");
+    wait_for("the first pod", || ask().as_deref() == Some("a"));
+    node.block_on(network.teardown(&first.request)).unwrap();
+    drop(serving);
+    let second = node.pod(&network, "b", udp);
+    let _serving = second.serve("b");
+    // The same source port all the time: the client keeps its flow alive.
+    wait_for("the second pod", || ask().as_deref() == Some("b"));
+}
+
+#[test]
+fn an_address_is_given_to_nobody_while_its_link_is_there() {
+    let Some(lab) = lab("reuse") else { return };
+    let node = lab.node(1);
+    let network = node.network();
+    // Five addresses for pods.
+    node.block_on(network.set_pod_cidr("10.244.1.0/29".parse().unwrap())).unwrap();
+    let pods: Vec<_> = ["a", "b", "c", "d", "e"].iter().map(|name| node.pod(&network, name, Vec::new())).collect();
+    let mut sixth = pods[0].request.clone();
+    sixth.sandbox_id.0 = "6".repeat(64);
+    sixth.netns = lab.dir.join("ns/n1-sixth");
+    let _ns = coracle_netns::NetNs::create(&sixth.netns).unwrap();
+    node.block_on(async {
+        network.teardown(&pods[0].request).await.unwrap();
+        // Its namespace is still there, and its link with it.
+        assert!(network.setup(&sixth).await.is_err(), "the address was given away");
+        coracle_netns::unpin(&pods[0].request.netns).unwrap();
+        for _ in 0..100 {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            if network.setup(&sixth).await.is_ok() {
+                break;
+            }
+        }
+    });
+    assert!(links(&node).contains(&veth::host_name(&sixth.sandbox_id.0, "eth0")), "the address is never free again");
+    assert_eq!(links(&node).len(), 5);
+}
+
+#[test]
+fn an_add_that_nobody_waits_for_any_more_leaves_nothing() {
+    let Some(lab) = lab("late") else { return };
+    let node = lab.node(1);
+    let network = node.ready_network();
+    let other = node.pod(&network, "a", Vec::new());
+    let mut late = other.request.clone();
+    late.sandbox_id.0 = "7".repeat(64);
+    late.netns = lab.dir.join("ns/n1-late");
+    late.port_mappings = published(8081);
+    let _ns = coracle_netns::NetNs::create(&late.netns).unwrap();
+    node.block_on(async {
+        let mut setup = Box::pin(network.setup(&late));
+        assert!(futures::poll!(&mut setup).is_pending());
+        // As after a timeout: the blocking part goes on.
+        drop(setup);
+        network.teardown(&late).await.unwrap();
+        for _ in 0..200 {
+            tokio::time::sleep(std::time::Duration::from_millis(25)).await;
+            if links(&node).len() == 1 && files(&lab.dir.join("n1/networks/coracle")) == 1 {
+                break;
+            }
+        }
+        // Longer than the setup can take.
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    });
+    assert_eq!(links(&node), [veth::host_name(&other.request.sandbox_id.0, "eth0")]);
+    assert_eq!(files(&lab.dir.join("n1/networks/coracle")), 1);
+    assert!(!node.iptables_save().contains("8081"));
+}
+
+#[test]
+fn pods_of_the_next_agent_get_the_mtu_of_todays_uplink() {
+    let Some(lab) = lab("mtu") else { return };
+    let node = lab.node(1);
+    let network = || {
+        CniNetwork::new(CniConfig {
+            conf_dir: None,
+            plugin_dirs: Vec::new(),
+            state_dir: lab.dir.join(&node.name),
+            cluster_cidrs: Vec::new(),
+            bridge: "coracle0".into(),
+            mtu: None,
+            node_ip: Some(node.address.into()),
+        })
+    };
+    let mtu = |network: &CniNetwork, name: &str| {
+        node.block_on(network.set_pod_cidr(node.pod_cidr().parse().unwrap())).unwrap();
+        let pod = node.pod(network, name, Vec::new());
+        pod.ns.run(|| Netlink::open().unwrap().link("eth0").unwrap().unwrap().mtu).unwrap()
+    };
+    assert_eq!(mtu(&network(), "a"), 1500);
+    node.ns.run(|| crate::harness::ip(&["link", "set", "eth0", "mtu", "1400"])).unwrap();
+    assert_eq!(mtu(&network(), "b"), 1400);
+    let overlaid = network();
+    node.block_on(overlaid.set_overhead(50)).unwrap();
+    assert_eq!(mtu(&overlaid, "c"), 1350);
+}
+
 /// CVE-2020-8558: published ports and Services work without ever routing 127.0.0.0/8, so no neighbour reaches what
 /// listens on the node's loopback only.
 #[test]
@@ -162,6 +290,7 @@ fn debian(lab: &Lab, node: &Node) -> Option<CniNetwork> {
         cluster_cidrs: Vec::new(),
         bridge: String::new(),
         mtu: None,
+        node_ip: None,
     }))
 }
 

@@ -145,6 +145,7 @@ impl Node {
             cluster_cidrs: vec![CLUSTER_CIDR.parse().unwrap()],
             bridge: "coracle0".into(),
             mtu: None,
+            node_ip: Some(self.address.into()),
         })
     }
 
@@ -186,8 +187,10 @@ impl Node {
             node_ip: Some(self.address.into()),
             cluster_cidrs: vec![CLUSTER_CIDR.parse().unwrap()],
             service_cidrs: vec![SERVICE_CIDR.parse().unwrap()],
+            pod_interface: Some("coracle0".into()),
             repair_interval,
             pulse: coracle_agent::Pulse::default(),
+            news: None,
         };
         let api = self.api.clone();
         self.spawn(move |shutdown| async move { proxy::run(api.client(), config, shutdown).await.unwrap() })
@@ -199,8 +202,10 @@ impl Node {
             node_name: self.name.clone(),
             node_ip: Some(self.address.into()),
             network: network.map(Arc::new),
+            cluster_cidr: Some(CLUSTER_CIDR.parse().unwrap()),
             repair_interval: Duration::from_millis(200),
             pulse: coracle_agent::Pulse::default(),
+            rules_lost: Arc::default(),
         };
         let api = self.api.clone();
         self.spawn(move |shutdown| async move { routes::run(api.client(), config, shutdown).await.unwrap() })

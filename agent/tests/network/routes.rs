@@ -76,6 +76,95 @@ fn pods_of_another_subnet_are_reached_through_vxlan_under_their_own_address() {
     wait_for("the overlay is gone", || !routes(&near).contains("coracle-vxlan"));
 }
 
+/// What the server tells every node.
+fn told(mut node: Value, mode: &str, port: u16) -> Value {
+    let told = json!({"mode": mode, "vxlanPort": port, "clusterCIDR": "10.244.0.0/16"}).to_string();
+    node["metadata"]["annotations"] = json!({"coracle.dev/pod-network": told});
+    node
+}
+
+#[test]
+fn a_route_of_somebody_else_outlives_node_and_keeper() {
+    let Some(lab) = lab("theirs") else { return };
+    let node = lab.node(1);
+    let theirs = "10.244.2.0/24 via 198.18.0.9";
+    let add = ["route", "add", "10.244.2.0/24", "via", "198.18.0.9", "proto", "static"];
+    node.ns.run(|| crate::harness::ip(&add)).unwrap();
+    lab.api.put("nodes", object("n1", "198.18.0.1", "10.244.1.0/24"));
+    lab.api.put("nodes", object("n2", "198.18.0.2", "10.244.2.0/24"));
+    lab.api.put("nodes", object("n3", "198.18.0.3", "10.244.3.0/24"));
+    let _running = node.routes(None);
+    wait_for("the other node's route", || routes(&node).contains("10.244.3.0/24 via 198.18.0.3"));
+    assert!(routes(&node).contains(theirs), "{}", routes(&node));
+    lab.api.delete("nodes", "", "n2");
+    lab.api.delete("nodes", "", "n3");
+    wait_for("the own route is gone", || !routes(&node).contains("10.244.3.0/24"));
+    assert!(routes(&node).contains(theirs), "{}", routes(&node));
+}
+
+#[test]
+fn neighbours_use_the_overlay_when_the_server_says_so() {
+    let Some(lab) = lab("cloud") else { return };
+    let (first, second) = (lab.node(1), lab.node(2));
+    let put = |mode: &str, port: u16| {
+        for node in [&first, &second] {
+            lab.api.put("nodes", told(object(&node.name, &node.address.to_string(), &node.pod_cidr()), mode, port));
+        }
+    };
+    put("overlay", 8472);
+    let (network, other) = (first.ready_network(), second.ready_network());
+    let _running = (first.routes(Some(network.clone())), second.routes(Some(other.clone())));
+    let tunnel = |node: &Node| node.ns.run(|| output("ip", &["-d", "link", "show", "type", "vxlan"])).unwrap();
+    wait_for("both tunnels", || [&first, &second].iter().all(|node| routes(node).contains("dev coracle-vxlan")));
+    assert!(tunnel(&first).contains("dstport 8472"), "{}", tunnel(&first));
+    wait_for("room for the envelope", || node_mtu(&first) == 1450);
+    // A fabric that drops pods' addresses: whatever is not in an envelope.
+    for node in [&first, &second] {
+        let rules = "*mangle\n-A PREROUTING -i eth0 -s 10.244.0.0/16 -j DROP\nCOMMIT\n";
+        node.ns.run(|| coracle_cni::iptables::Iptables::find().unwrap().restore(rules).unwrap()).unwrap();
+    }
+    let (client, server) = (first.pod(&network, "client", vec![]), second.pod(&other, "server", vec![]));
+    let _serving = server.serve("server");
+    let address = format!("{}:8080", server.address);
+    wait_for("pod to pod", || ask(&client.ns, &address).is_ok());
+    assert_eq!(ask(&client.ns, &address).unwrap().1, client.address);
+    // The other node itself sees the node, not the pod, whose address its network does not let through.
+    let _host = crate::harness::serve(&second.ns, "host");
+    assert_eq!(ask(&client.ns, "198.18.0.2:8080").unwrap(), ("host".into(), first.address));
+    // Another port, then another way: both nodes follow.
+    put("overlay", 4789);
+    wait_for("the other port", || tunnel(&first).contains("dstport 4789"));
+    wait_for("both moved", || ask(&client.ns, &address).is_ok());
+    put("auto", 4789);
+    wait_for("direct", || routes(&first).contains("10.244.2.0/24 via 198.18.0.2 dev eth0"));
+    assert!(!routes(&first).contains("coracle-vxlan"));
+}
+
+fn node_mtu(node: &Node) -> u32 {
+    let links = node.ns.run(|| coracle_cni::netlink::Netlink::open().unwrap().links().unwrap()).unwrap();
+    links.iter().find(|link| link.name == "coracle0").map_or(0, |link| link.mtu)
+}
+
+#[test]
+fn hundreds_of_far_nodes_are_reached_and_forgotten() {
+    let Some(lab) = lab("many") else { return };
+    let node = lab.far_node(1);
+    lab.api.put("nodes", object("n1", "198.18.1.1", "10.244.0.0/24"));
+    for n in 1..=200 {
+        lab.api.put("nodes", object(&format!("f{n}"), &format!("203.0.113.{n}"), &format!("10.244.{n}.0/24")));
+    }
+    let _running = node.routes(None);
+    let count = || routes(&node).matches("dev coracle-vxlan proto 67").count();
+    wait_for("all of them", || count() == 200);
+    let known = || node.ns.run(|| output("bridge", &["fdb", "show", "dev", "coracle-vxlan"])).unwrap().lines().count();
+    assert_eq!(known(), 200);
+    for n in 11..=200 {
+        lab.api.delete("nodes", "", &format!("f{n}"));
+    }
+    wait_for("only ten are left", || count() == 10);
+    wait_for("the others are forgotten", || known() == 10);
+}
+
 /// Sends ten million bytes from one pod to the other; returns how many arrived.
 fn transfer(from: &Pod, to: &Pod) -> usize {
     let listener = to.ns.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 9090)).unwrap()).unwrap();

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use coracle_api::exposition::Registry;
+use coracle_api::pod_network::PodNetwork;
 use ipnet::{IpNet, Ipv4Net};
 
 /// A certificate authority with its key.
@@ -28,6 +29,8 @@ pub struct ControllersConfig {
     pub cluster_cidr: Ipv4Net,
     /// Prefix length of one node's `podCIDR`; at least that of `cluster_cidr`, at most 30.
     pub node_mask_bits: u8,
+    /// How nodes are connected: told to each of them.
+    pub pod_network: PodNetwork,
     /// Signs client certificates of the API.
     pub ca: CertificateAuthority,
     /// Signs the serving certificates of nodes, which clients of the API must not believe.
@@ -62,6 +65,7 @@ impl ControllersConfig {
         Self {
             cluster_cidr,
             node_mask_bits: 24,
+            pod_network: PodNetwork { cluster_cidr: cluster_cidr.trunc().to_string(), ..PodNetwork::default() },
             root_ca_pem: ca.certificate_pem.clone(),
             ca,
             kubelet_ca,

@@ -1,4 +1,4 @@
-//! Gives each Node a `podCIDR` of its own.
+//! Gives each Node a `podCIDR` of its own, and tells it how nodes are connected ([`coracle_api::pod_network`]).
 //!
 //! What is taken is read from the Nodes themselves, so nothing can get lost or leak: a range is free again when its
 //! Node is gone. One worker decides, after the first full list, so that no two Nodes get the same range.
@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use coracle_api::pod_network;
 use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
@@ -31,6 +32,8 @@ pub(crate) struct NodeIpamController {
     recorder: EventRecorder,
     cluster: Ipv4Net,
     mask_bits: u8,
+    /// What every Node is told of the pod network.
+    told: String,
     nodes: Arc<Cache<Node>>,
     queue: Arc<WorkQueue<Key>>,
     /// Ranges given out that the cache may not show yet, by node name.
@@ -45,14 +48,15 @@ impl NodeIpamController {
             recorder: context.recorder.clone(),
             cluster: context.config.cluster_cidr,
             mask_bits: context.config.node_mask_bits,
+            told: context.config.pod_network.to_annotation(),
             nodes: nodes.cache(),
             queue: context.queue("node_ipam"),
             recent: Mutex::default(),
         });
-        let queue = this.queue.clone();
+        let (queue, told) = (this.queue.clone(), this.told.clone());
         nodes.on_change(move |change| {
             let node = change.latest();
-            if range_of(node).is_none() || matches!(change, crate::cache::Change::Deleted(_)) {
+            if range_of(node).is_none() || !is_told(node, &told) || matches!(change, crate::cache::Change::Deleted(_)) {
                 queue.add(Key::of(node.as_ref()));
             }
         });
@@ -74,9 +78,28 @@ impl NodeIpamController {
             self.recent.lock().remove(&key.name);
             return Ok(None);
         };
-        if range_of(&node).is_some() || node.metadata.deletion_timestamp.is_some() {
+        if node.metadata.deletion_timestamp.is_some() {
             return Ok(None);
         }
+        let mut patch = json!({"metadata": {
+            "uid": node.metadata.uid,
+            "annotations": {(pod_network::ANNOTATION): self.told},
+        }});
+        if range_of(&node).is_none() {
+            let range = self.choose(&key, &node)?;
+            patch["spec"] = json!({"podCIDR": range.to_string(), "podCIDRs": [range.to_string()]});
+        } else if is_told(&node, &self.told) {
+            return Ok(None);
+        }
+        let api: Api<Node> = Api::all(self.client.clone());
+        match api.patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Err(error) if is_not_found(&error) => Ok(None),
+            other => other.map(|_| None).during("set podCIDR"),
+        }
+    }
+
+    /// A range that nobody has, for a Node without one.
+    fn choose(&self, key: &Key, node: &Arc<Node>) -> Result<Ipv4Net, ReconcileError> {
         let nodes = self.nodes.all();
         let mut taken: Vec<Ipv4Net> = nodes.iter().filter_map(|node| range_of(node)).collect();
         let given = {
@@ -92,16 +115,13 @@ impl NodeIpamController {
             return Err(ReconcileError::NotYet(format!("no range is left in {} for node {}", self.cluster, key.name)));
         };
         self.recent.lock().insert(key.name.clone(), range);
-        let api: Api<Node> = Api::all(self.client.clone());
-        let patch = json!({
-            "metadata": {"uid": node.metadata.uid},
-            "spec": {"podCIDR": range.to_string(), "podCIDRs": [range.to_string()]},
-        });
-        match api.patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await {
-            Err(error) if is_not_found(&error) => Ok(None),
-            other => other.map(|_| None).during("set podCIDR"),
-        }
+        Ok(range)
     }
+}
+
+fn is_told(node: &Node, told: &str) -> bool {
+    let annotations = node.metadata.annotations.as_ref();
+    annotations.and_then(|all| all.get(pod_network::ANNOTATION)).is_some_and(|present| present == told)
 }
 
 fn range_of(node: &Node) -> Option<Ipv4Net> {

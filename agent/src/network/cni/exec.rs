@@ -30,6 +30,9 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// Where distributions put plugins.
 const PLUGIN_DIRS: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
 
+/// What the name of a record ends in until it is complete.
+const UNFINISHED: &str = ".tmp";
+
 /// The plugins of one configuration directory.
 #[derive(Debug)]
 pub(super) struct Plugins {
@@ -99,7 +102,26 @@ impl Plugins {
     pub(super) async fn del(&self, request: &PodNetworkRequest) -> Result<(), NetworkError> {
         match self.cached(&request.sandbox_id) {
             Some(cached) => self.del_cached(&request.sandbox_id, cached).await,
-            None => Ok(()),
+            None => {
+                self.del_forgotten(request).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// What is not remembered was never attached, was detached before, or its record was lost: DEL knows. Its failure
+    /// must not keep a sandbox that may never have had a network.
+    async fn del_forgotten(&self, request: &PodNetworkRequest) {
+        let Ok(list) = conflist::load(&self.conf_dir) else { return };
+        let cached = Cached {
+            list,
+            pod: request.pod.clone(),
+            netns: request.netns.clone(),
+            port_mappings: request.port_mappings.clone(),
+            result: None,
+        };
+        if let Err(error) = self.del_all(&request.sandbox_id, &cached).await {
+            tracing::warn!(sandbox = %request.sandbox_id, %error, "DEL of a sandbox that is not remembered");
         }
     }
 
@@ -123,6 +145,11 @@ impl Plugins {
         let mut first = Ok(());
         for entry in fs::read_dir(&self.cache_dir).into_iter().flatten().flatten() {
             let Ok(name) = entry.file_name().into_string() else { continue };
+            if name.ends_with(UNFINISHED) {
+                // A write that was killed; nothing depends on it.
+                let _ = fs::remove_file(entry.path());
+                continue;
+            }
             let id = SandboxId(name);
             if valid.contains(&id) {
                 continue;
@@ -245,7 +272,7 @@ impl Plugins {
 
     fn remember(&self, id: &SandboxId, cached: &Cached) -> Result<(), NetworkError> {
         let path = self.cache_dir.join(&id.0);
-        let unfinished = path.with_extension("tmp");
+        let unfinished = self.cache_dir.join(format!("{}{UNFINISHED}", id.0));
         let write = || {
             fs::create_dir_all(&self.cache_dir)?;
             fs::write(&unfinished, serde_json::to_vec(cached)?)?;
@@ -263,6 +290,12 @@ fn cni_args(id: &SandboxId, pod: &PodRef) -> String {
 }
 
 pub(super) fn addresses(result: &Value) -> Result<Vec<IpAddr>, NetworkError> {
+    // Before version 0.3.0 a result had one address of each family: `{"ip4": {"ip": "10.0.0.5/24"}}`.
+    let oldest = ["ip4", "ip6"].iter().filter_map(|family| result[family]["ip"].as_str()?.parse::<ipnet::IpNet>().ok());
+    let oldest: Vec<IpAddr> = oldest.map(|net| net.addr()).collect();
+    if !oldest.is_empty() {
+        return Ok(oldest);
+    }
     let result: CniResult =
         serde_json::from_value(result.clone()).map_err(|error| malformed("the last one", "ADD", &error))?;
     Ok(result.addresses())
@@ -275,4 +308,23 @@ fn malformed(plugin: &str, command: &'static str, error: &serde_json::Error) -> 
 
 fn state(operation: &str, path: &Path, source: &io::Error) -> NetworkError {
     NetworkError::NotReady { why: format!("{operation} {}: {source}", path.display()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_from_results_of_every_version() {
+        let results = [
+            json!({"cniVersion": "0.2.0", "ip4": {"ip": "10.0.0.5/24", "gateway": "10.0.0.1"}}),
+            json!({"cniVersion": "0.3.1", "ips": [{"version": "4", "address": "10.0.0.5/24"}]}),
+            json!({"cniVersion": "1.1.0", "ips": [{"address": "10.0.0.5/24"}]}),
+        ];
+        for result in results {
+            assert_eq!(addresses(&result).unwrap(), ["10.0.0.5".parse::<IpAddr>().unwrap()], "{result}");
+        }
+    }
 }

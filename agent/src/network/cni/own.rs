@@ -4,6 +4,7 @@
 //! while the API server is away. Nothing is executed for a pod unless it publishes ports.
 
 use std::{
+    collections::{HashMap, HashSet},
     fs,
     net::{IpAddr, Ipv4Addr},
     path::PathBuf,
@@ -14,7 +15,6 @@ use std::{
 use coracle_cni::{
     Attachment, CniError, NetConf, bridge,
     conf::{DEFAULT_VERSION, IpamConf, ValidAttachment},
-    ipam::{self, store::Owner},
     iptables::Iptables,
     masquerade,
     netlink::Netlink,
@@ -24,14 +24,16 @@ use ipnet::{IpNet, Ipv4Net};
 
 use super::{CniConfig, IFNAME};
 use crate::{
-    network::{NetworkError, PodNetworkRequest, port_map::PortMaps},
+    network::{NetworkError, PodNetworkRequest, port_map::PortMaps, routes::OVERLAY_OVERHEAD},
     runtime::types::SandboxId,
 };
 
 const PLUGIN: &str = "coracle-cni";
 const NETWORK: &str = "coracle";
-/// A namespace's links are gone this long after it, or never.
+/// A namespace's links are gone this long after it, or never...
 const LINK_GRACE: Duration = Duration::from_secs(2);
+/// ...but mostly much sooner.
+const LINK_POLL: Duration = Duration::from_millis(100);
 
 /// The generated network. Cheap to clone: the state is shared.
 #[derive(Debug, Clone)]
@@ -49,6 +51,12 @@ struct Shared {
     nodes: Mutex<Vec<IpAddr>>,
     /// When the rules were found to be right: see [`Iptables::generation`].
     verified: Mutex<Option<u32>>,
+    /// What the way to other nodes takes of every packet; unknown until the nodes are.
+    overhead: Mutex<Option<u32>>,
+    /// Sandboxes whose setup runs, and whether they were torn down meanwhile: then the setup undoes itself.
+    attaching: Mutex<HashMap<SandboxId, bool>>,
+    /// Sandboxes whose address is kept until their link is gone.
+    releasing: Mutex<HashSet<SandboxId>>,
     ports: PortMaps,
 }
 
@@ -65,6 +73,9 @@ impl OwnNetwork {
                 conf: Mutex::new(conf),
                 nodes: Mutex::default(),
                 verified: Mutex::default(),
+                overhead: Mutex::default(),
+                attaching: Mutex::default(),
+                releasing: Mutex::default(),
                 ports,
             }),
         }
@@ -81,9 +92,10 @@ impl OwnNetwork {
         };
         let known = self.conf();
         if known.as_ref().is_some_and(|conf| conf.ipam.subnet == subnet) {
+            self.refresh_mtu()?;
             return self.repair();
         }
-        let mtu = self.shared.config.mtu.or_else(uplink_mtu);
+        let mtu = self.mtu(None);
         let conf = self.generate(subnet, mtu);
         conf.validate().map_err(failed("ADD"))?;
         prepare(&conf).map_err(failed("ADD"))?;
@@ -102,6 +114,37 @@ impl OwnNetwork {
         let iptables = Iptables::find().map_err(CniError::from).map_err(failed("ADD"))?;
         masquerade::ensure(&iptables, &conf).map_err(CniError::from).map_err(failed("ADD"))?;
         self.remember(conf)
+    }
+
+    /// Pods that are attached from now on leave room for the envelope of the overlay. Blocks.
+    pub(super) fn set_overhead(&self, overhead: u32) -> Result<(), NetworkError> {
+        *self.shared.overhead.lock().unwrap_or_else(PoisonError::into_inner) = Some(overhead);
+        self.refresh_mtu()
+    }
+
+    /// The uplink may have changed since the MTU was remembered: another network, another machine.
+    fn refresh_mtu(&self) -> Result<(), NetworkError> {
+        let Some(mut conf) = self.conf() else { return Ok(()) };
+        let mtu = self.mtu(conf.mtu);
+        if mtu.is_none() || mtu == conf.mtu {
+            return Ok(());
+        }
+        tracing::info!(before = ?conf.mtu, now = ?mtu, "pods get another MTU from now on");
+        conf.mtu = mtu;
+        let ensured =
+            Netlink::open().map_err(CniError::from).and_then(|mut netlink| bridge::ensure(&mut netlink, &conf));
+        ensured.map_err(failed("ADD"))?;
+        self.remember(conf)
+    }
+
+    /// For new pods. As long as nobody told what the way to other nodes takes, what was true before is.
+    fn mtu(&self, remembered: Option<u32>) -> Option<u32> {
+        let config = &self.shared.config;
+        if config.mtu.is_some() {
+            return config.mtu;
+        }
+        let overhead = *self.shared.overhead.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(choose_mtu(uplink_mtu(config.node_ip)?, overhead, remembered))
     }
 
     /// Writes again what was removed from bridge and rules. Blocks.
@@ -125,8 +168,34 @@ impl OwnNetwork {
         Ok(())
     }
 
-    /// Blocks.
+    /// Before [`Self::setup`] is even queued: a teardown that comes first must find it.
+    pub(super) fn begin(&self, sandbox: &SandboxId) {
+        self.attaching().insert(sandbox.clone(), false);
+        self.shared.releasing.lock().unwrap_or_else(PoisonError::into_inner).remove(sandbox);
+    }
+
+    fn attaching(&self) -> MutexGuard<'_, HashMap<SandboxId, bool>> {
+        self.shared.attaching.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Blocks, longer than whoever asked may want to wait: what is torn down meanwhile is undone.
     pub(super) fn setup(&self, request: &PodNetworkRequest) -> Result<Vec<IpAddr>, NetworkError> {
+        let outcome = self.try_setup(request);
+        if self.attaching().remove(&request.sandbox_id) != Some(true) {
+            return outcome;
+        }
+        if outcome.is_ok()
+            && let Some(conf) = self.conf()
+        {
+            let ports = self.shared.ports.withdraw(&request.sandbox_id).map_err(CniError::from);
+            if let Err(error) = ports.and(coracle_cni::del(&attachment(request), &conf)) {
+                tracing::warn!(sandbox = %request.sandbox_id, %error, "a late ADD is not undone until the next start");
+            }
+        }
+        Err(NetworkError::NotReady { why: "the sandbox was torn down while it was attached".into() })
+    }
+
+    fn try_setup(&self, request: &PodNetworkRequest) -> Result<Vec<IpAddr>, NetworkError> {
         let conf = self.ready()?;
         let attachment = attachment(request);
         let result = coracle_cni::add(&attachment, &conf).map_err(failed("ADD"))?;
@@ -144,31 +213,43 @@ impl OwnNetwork {
         Ok(addresses)
     }
 
-    /// Blocks, without waiting for the kernel to delete links.
+    /// Blocks, without waiting for the kernel to delete links. The address stays taken until then: whoever got it would
+    /// be a second port with this pod's address.
     pub(super) fn teardown(&self, request: &PodNetworkRequest) -> Result<(), NetworkError> {
-        let Some(conf) = self.conf() else { return Ok(()) };
-        let ports = self.shared.ports.withdraw(&request.sandbox_id).map_err(CniError::from);
-        let address = coracle_cni::release(&attachment(request), &conf);
-        ports.and(address).map_err(failed("DEL"))
+        let id = &request.sandbox_id;
+        if let Some(cancelled) = self.attaching().get_mut(id) {
+            *cancelled = true;
+        }
+        self.shared.releasing.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
+        self.shared.ports.withdraw(id).map_err(CniError::from).map_err(failed("DEL"))
     }
 
-    /// Deletes the sandbox' link if the end of its namespace has not done so after a while.
-    pub(super) async fn collect_link(self, sandbox: SandboxId) {
-        tokio::time::sleep(LINK_GRACE).await;
-        let deleted = tokio::task::spawn_blocking(move || {
-            let name = veth::host_name(&sandbox.0, IFNAME);
-            let owner = Owner { container_id: sandbox.0, ifname: IFNAME.to_owned() };
-            // Attached again meanwhile: the link is a new one.
-            if self.conf().is_some_and(|conf| ipam::find(&conf, &owner).is_ok_and(|found| found.is_some())) {
-                return Ok(());
+    /// Waits until the sandbox' link is gone, deletes it if the end of its namespace has not done so after a while, and
+    /// gives the address back.
+    pub(super) async fn collect_link(self, request: PodNetworkRequest) {
+        let name = veth::host_name(&request.sandbox_id.0, IFNAME);
+        for _ in 0..LINK_GRACE.as_millis() / LINK_POLL.as_millis() {
+            tokio::time::sleep(LINK_POLL).await;
+            let name = name.clone();
+            let looked = tokio::task::spawn_blocking(move || Netlink::open()?.link(&name));
+            if matches!(looked.await, Ok(Ok(None))) {
+                break;
             }
-            Netlink::open().and_then(|mut netlink| veth::delete(&mut netlink, &name))
-        });
-        match deleted.await {
+        }
+        match tokio::task::spawn_blocking(move || self.release(&request)).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "a link stays until the next start"),
+            Ok(Err(error)) => tracing::warn!(%error, "a link and its address stay until the next start"),
             Err(error) => tracing::warn!(%error, "deleting a link ended early"),
         }
+    }
+
+    fn release(&self, request: &PodNetworkRequest) -> Result<(), CniError> {
+        // Attached again meanwhile: link and address are in use.
+        if !self.shared.releasing.lock().unwrap_or_else(PoisonError::into_inner).remove(&request.sandbox_id) {
+            return Ok(());
+        }
+        let Some(conf) = self.conf() else { return Ok(()) };
+        coracle_cni::del(&attachment(request), &conf)
     }
 
     /// Blocks.
@@ -273,11 +354,46 @@ fn failed(command: &'static str) -> impl Fn(CniError) -> NetworkError {
     }
 }
 
-/// The MTU of the link that leads to the default route, if there is one.
-fn uplink_mtu() -> Option<u32> {
+/// The MTU of the link that has the node's address, else of the one that leads to the default route.
+fn uplink_mtu(node_ip: Option<IpAddr>) -> Option<u32> {
     let mut netlink = Netlink::open().ok()?;
-    let routes = netlink.routes().ok()?;
-    let uplink = routes.iter().find(|route| route.destination.addr() == Ipv4Addr::UNSPECIFIED)?.interface?;
+    let own = netlink.addresses().ok()?.into_iter().find(|(_, net)| node_ip == Some(IpAddr::V4(net.addr())));
+    let uplink = match own {
+        Some((index, _)) => index,
+        None => {
+            let routes = netlink.routes().ok()?;
+            routes.iter().find(|route| route.destination.addr() == Ipv4Addr::UNSPECIFIED)?.interface?
+        }
+    };
     let links = netlink.links().ok()?;
     links.iter().find(|link| link.index == uplink).map(|link| link.mtu)
+}
+
+fn choose_mtu(uplink: u32, overhead: Option<u32>, remembered: Option<u32>) -> u32 {
+    let overhead = overhead.unwrap_or_else(|| {
+        if remembered == Some(uplink.saturating_sub(OVERLAY_OVERHEAD)) { OVERLAY_OVERHEAD } else { 0 }
+    });
+    uplink.saturating_sub(overhead)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mtu_follows_the_uplink_and_the_way_to_other_nodes() {
+        let cases = [
+            ((1500, None, None), 1500),
+            ((1500, Some(0), None), 1500),
+            ((1500, Some(50), Some(1500)), 1450),
+            // Remembered from another network.
+            ((1450, None, Some(9000)), 1450),
+            // Remembered from the overlay, which is not known yet.
+            ((1500, None, Some(1450)), 1450),
+            ((1500, Some(0), Some(1450)), 1500),
+        ];
+        for ((uplink, overhead, remembered), expected) in cases {
+            assert_eq!(choose_mtu(uplink, overhead, remembered), expected, "{uplink} {overhead:?} {remembered:?}");
+        }
+    }
 }

@@ -9,18 +9,19 @@
 //! The link's MTU is the uplink's less what the envelope takes; a pod's larger packets are answered by the node with
 //! "fragmentation needed", which path MTU discovery heeds. Does not encrypt.
 
-use std::net::Ipv4Addr;
+use std::{collections::BTreeSet, net::Ipv4Addr};
 
 use coracle_cni::{
     bridge::mac,
-    netlink::{Link, Netlink, NetlinkError, Request, Route, RouteNetlinkMessage, address_message},
+    netlink::{
+        AddressFamily, Link, Neighbour, Netlink, NetlinkError, Request, Route, RouteNetlinkMessage, address_message,
+    },
 };
 use ipnet::Ipv4Net;
 use nix::errno::Errno;
 use rtnetlink::{
     LinkUnspec, LinkVxlan,
     packet_route::{
-        AddressFamily,
         neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState},
         route::{RouteFlags, RouteMessage},
     },
@@ -31,10 +32,8 @@ pub(super) const LINK: &str = "coracle-vxlan";
 
 /// Keeps Coracle's packets apart from those of others on the same port.
 const VNI: u32 = 67;
-/// IANA's port of VXLAN.
-const PORT: u16 = 4789;
 /// Outer IPv4 (20) and UDP (8), VXLAN (8), inner Ethernet (14).
-const ENVELOPE_BYTES: u32 = 50;
+pub(super) const ENVELOPE_BYTES: u32 = 50;
 
 /// A node that is reached through the overlay.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,29 +44,38 @@ pub(super) struct Peer {
     pub(super) pod_cidr: Ipv4Net,
 }
 
-/// Makes the link, or makes it anew after the node's address changed. Idempotent.
-pub(super) fn ensure_link(
-    netlink: &mut Netlink,
-    local: Ipv4Addr,
-    own_cidr: Ipv4Net,
-    uplink_mtu: u32,
-) -> Result<Link, NetlinkError> {
-    let mtu = uplink_mtu.saturating_sub(ENVELOPE_BYTES);
-    let fits = |link: &Link| link.address == mac(local) && link.mtu == mtu && link.up;
+/// The link as it should be.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    /// The node's address.
+    pub(super) local: Ipv4Addr,
+    /// Where its pods are.
+    pub(super) own_cidr: Ipv4Net,
+    /// Of the link that envelopes leave through.
+    pub(super) uplink_mtu: u32,
+    /// UDP port, the same on all nodes.
+    pub(super) port: u16,
+}
+
+/// Makes the link, or makes it anew after the node's address or the port changed. Idempotent.
+pub(super) fn ensure_link(netlink: &mut Netlink, wanted: &Wanted) -> Result<Link, NetlinkError> {
+    let Wanted { local, own_cidr, port, .. } = *wanted;
+    let mtu = wanted.uplink_mtu.saturating_sub(ENVELOPE_BYTES);
+    let fits = |link: &Link| link.address == mac(local) && link.mtu == mtu && link.vxlan_port == Some(port) && link.up;
     if netlink.link(LINK)?.is_some_and(|link| !fits(&link)) {
         remove_link(netlink)?;
     }
     if netlink.link(LINK)?.is_none() {
         let link = LinkVxlan::new(LINK, VNI)
             .local(local)
-            .port(PORT)
+            .port(port)
             .learning(false)
             .address(mac(local).to_vec())
             .mtu(mtu)
             .up()
             .build();
         netlink.batch(vec![Request::create("make the overlay's link", RouteNetlinkMessage::NewLink(link))])?;
-        tracing::info!(link = LINK, mtu, "nodes of other subnets are reached through VXLAN");
+        tracing::info!(link = LINK, mtu, port, "nodes are reached through VXLAN");
     }
     let link = netlink.link(LINK)?.ok_or(NetlinkError::Socket(std::io::ErrorKind::NotFound.into()))?;
     let address = address_message(link.index, host_net(own_cidr.network()));
@@ -101,29 +109,68 @@ pub(super) fn route_message(route: &Route) -> RouteMessage {
     message
 }
 
-/// What makes the peer known to the link. Replaces what was there.
-pub(super) fn entries(peer: &Peer, link: u32) -> Vec<Request> {
-    let gateway = neighbour(link, AddressFamily::Inet, peer.pod_cidr.network(), peer.address);
-    let mut envelope = neighbour(link, AddressFamily::Bridge, peer.address, peer.address);
-    envelope.header.flags = NeighbourFlags::Own;
-    vec![
-        Request::replace("make a node's gateway a neighbour", RouteNetlinkMessage::NewNeighbour(gateway)),
-        Request::replace("say where a node's packets go", RouteNetlinkMessage::NewNeighbour(envelope)),
-    ]
+/// What makes the peers, and nobody else, known to the link: of one family, the neighbours (a peer's gateway has its
+/// hardware address) or the bridge's entries (packets for that address go to the peer).
+pub(super) fn difference(peers: &[Peer], present: &[Neighbour], link: u32, family: AddressFamily) -> Vec<Request> {
+    let destination = |peer: &Peer| match family {
+        AddressFamily::Bridge => peer.address,
+        _ => peer.pod_cidr.network(),
+    };
+    let entry = |peer: &Peer| Neighbour { destination: destination(peer), address: mac(peer.address).to_vec() };
+    let wanted: BTreeSet<Neighbour> = peers.iter().map(entry).collect();
+    let message = |entry: &Neighbour| neighbour(link, family, entry);
+    let missing = wanted.iter().filter(|entry| !present.contains(entry));
+    let add = missing.map(|entry| {
+        Request::replace("make a node known to the overlay", RouteNetlinkMessage::NewNeighbour(message(entry)))
+    });
+    // A gateway that moved to another node is replaced, not removed.
+    let kept = |gone: &Neighbour| match family {
+        AddressFamily::Bridge => wanted.contains(gone),
+        _ => wanted.iter().any(|entry| entry.destination == gone.destination),
+    };
+    let gone = present.iter().filter(|entry| !kept(entry)).map(|entry| {
+        let request = RouteNetlinkMessage::DelNeighbour(message(entry));
+        Request::change("make the overlay forget a node", request).tolerate(&[Errno::ENOENT])
+    });
+    add.chain(gone).collect()
 }
 
-fn neighbour(link: u32, family: AddressFamily, destination: Ipv4Addr, node: Ipv4Addr) -> NeighbourMessage {
+fn neighbour(link: u32, family: AddressFamily, entry: &Neighbour) -> NeighbourMessage {
     let mut message = NeighbourMessage::default();
     message.header.family = family;
     message.header.ifindex = link;
     message.header.state = NeighbourState::Permanent;
+    if family == AddressFamily::Bridge {
+        message.header.flags = NeighbourFlags::Own;
+    }
     message.attributes = vec![
-        NeighbourAttribute::Destination(NeighbourAddress::Inet(destination)),
-        NeighbourAttribute::LinkLayerAddress(mac(node).to_vec()),
+        NeighbourAttribute::Destination(NeighbourAddress::Inet(entry.destination)),
+        NeighbourAttribute::LinkLayerAddress(entry.address.clone()),
     ];
     message
 }
 
 fn host_net(address: Ipv4Addr) -> Ipv4Net {
     Ipv4Net::from(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_that_are_known_cost_nothing_and_those_that_left_are_forgotten() {
+        let peer =
+            |n: u8| Peer { address: [172, 16, 0, n].into(), pod_cidr: Ipv4Net::new_assert([10, 1, n, 0].into(), 24) };
+        for family in [AddressFamily::Inet, AddressFamily::Bridge] {
+            let known = |n: u8| Neighbour {
+                destination: if family == AddressFamily::Bridge { peer(n).address } else { peer(n).pod_cidr.network() },
+                address: mac(peer(n).address).to_vec(),
+            };
+            let count = |peers: &[Peer], present: &[Neighbour]| difference(peers, present, 7, family).len();
+            assert_eq!(count(&[peer(1), peer(2)], &[known(1), known(2)]), 0);
+            assert_eq!(count(&[peer(1)], &[known(1), known(2)]), 1);
+            assert_eq!(count(&[peer(1), peer(3)], &[known(1), known(2)]), 2);
+        }
+    }
 }

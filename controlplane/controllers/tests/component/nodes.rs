@@ -198,3 +198,20 @@ async fn silent_node_becomes_unknown_and_its_pods_are_evicted() {
     assert!(other.spec.unwrap_or_default().taints.unwrap_or_default().is_empty());
     alive.abort();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_node_is_told_how_pods_reach_each_other_and_told_again() {
+    const ANNOTATION: &str = "coracle.dev/pod-network";
+    const EXPECTED: &str = r#"{"mode":"auto","vxlanPort":4789,"clusterCIDR":"10.42.0.0/16"}"#;
+    let cluster = Cluster::start().await;
+    cluster.add_node("n1", "192.0.2.11").await;
+    let told = || async {
+        let annotations = cluster.node("n1").await.metadata.annotations.unwrap_or_default();
+        annotations.get(ANNOTATION).cloned()
+    };
+    cluster.wait("the annotation", || async { told().await.as_deref() == Some(EXPECTED) }).await;
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    let other = json!({"metadata": {"annotations": {(ANNOTATION): r#"{"mode":"direct"}"#}}});
+    nodes.patch("n1", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(other)).await.unwrap();
+    cluster.wait("what the server says", || async { told().await.as_deref() == Some(EXPECTED) }).await;
+}

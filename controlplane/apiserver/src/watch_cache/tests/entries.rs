@@ -114,7 +114,9 @@ fn what_managers_own_is_shared_and_shown_again() {
     let managers =
         format!(r#"[{{"fieldsV1":{owned},"manager":"a"}},{{"fieldsV1":{{}},"manager":"b"}},{{"fieldsV1":{owned}}}]"#);
     let rest = r#""name":"a","uid":"u-1"},"spec":{}}"#;
-    let stored = format!(r#"{{"kind":"Pod","apiVersion":"v1","metadata":{{"labels":{{"app":"web"}},"managedFields":{managers},{rest}"#);
+    let stored = format!(
+        r#"{{"kind":"Pod","apiVersion":"v1","metadata":{{"labels":{{"app":"web"}},"managedFields":{managers},{rest}"#
+    );
     let whole =
         |revision: u64| stored.replacen(r#"{"labels"#, &format!(r#"{{"resourceVersion":"{revision}","labels"#), 1);
     let entry = decode(&stored, EventKind::Modified);
