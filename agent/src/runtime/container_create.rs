@@ -111,6 +111,7 @@ async fn make(
         sandbox: Arc::clone(sandbox),
         directory: directory.to_owned(),
         writable,
+        syncs: inner.syncs.clone(),
         resources: Mutex::new(checkpoint.config.resources.clone()),
         checkpoint,
         state: watch::Sender::new(None),

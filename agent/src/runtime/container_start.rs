@@ -32,7 +32,7 @@ pub(super) async fn start(inner: &Arc<Inner>, id: &ContainerId) -> Result<(), Ru
         });
     }
     inner.tell(&container.sandbox.pod().uid);
-    drop(tokio::task::spawn_blocking(move || past::sync(&container.writable)));
+    container.syncs.soon(container.writable.clone());
     Ok(())
 }
 

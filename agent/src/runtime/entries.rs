@@ -33,6 +33,7 @@ pub(super) struct Container {
     pub(super) directory: PathBuf,
     /// Its writable layer, and its record for after a reboot.
     pub(super) writable: PathBuf,
+    pub(super) syncs: past::Syncs,
     /// As it was made.
     pub(super) checkpoint: ContainerCheckpoint,
     /// Limits of its cgroup now.
@@ -109,8 +110,12 @@ impl Container {
         });
         let end = self.state.borrow().clone().filter(|_| ended);
         if let Some(end) = end {
-            let directory = self.writable.clone();
-            drop(tokio::task::spawn_blocking(move || past::note_end(&directory, end)));
+            let (directory, syncs) = (self.writable.clone(), self.syncs.clone());
+            drop(tokio::task::spawn_blocking(move || {
+                if past::note_end(&directory, end) {
+                    syncs.soon(directory);
+                }
+            }));
         }
     }
 

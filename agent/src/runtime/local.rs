@@ -60,6 +60,7 @@ pub(super) struct Inner {
     pub(super) hierarchies: Hierarchies,
     pub(super) node: Node,
     pub(super) boot_id: String,
+    pub(super) syncs: past::Syncs,
     state: Mutex<State>,
     /// cgroups above those of pods, which stay when they are empty: their weights are not the kernel's defaults.
     class_cgroups: Mutex<BTreeSet<String>>,
@@ -99,6 +100,7 @@ impl LocalRuntime {
             hierarchies,
             node,
             boot_id: checkpoint::boot_id(),
+            syncs: past::Syncs::default(),
             state: Mutex::default(),
             class_cgroups: Mutex::default(),
             events: broadcast::channel(EVENTS).0,

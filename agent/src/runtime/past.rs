@@ -7,8 +7,8 @@
 //! directory is empty, and without a record a pod that must run once would run twice. Records say nothing of what ran,
 //! only that it did: environment, arguments and mounts may hold Secrets, which are not to outlive the boot.
 //!
-//! A record is synced beside the start and not before it: a power cut within those milliseconds loses it, and then the
-//! status in the API is what tells.
+//! Records are synced together, shortly after they were written: syncing each before its start would make the starts of
+//! other pods wait for the disk. A power cut in between loses some, and then the status in the API is what tells.
 
 use std::{
     collections::HashMap,
@@ -16,9 +16,9 @@ use std::{
     io::{self, Write},
     net::IpAddr,
     os::unix::fs::OpenOptionsExt,
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use parking_lot::Mutex;
@@ -33,6 +33,37 @@ use super::{
 };
 
 const FILE: &str = "record.json";
+/// For company: what a burst of starts wrote costs the disk one effort.
+const SYNC_DELAY: Duration = Duration::from_millis(500);
+
+/// Records that are to be put on the disk. Clones are one.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Syncs(Arc<Mutex<Vec<PathBuf>>>);
+
+impl Syncs {
+    /// Puts the record in this directory on the disk before long.
+    pub(super) fn soon(&self, directory: PathBuf) {
+        let first = {
+            let mut pending = self.0.lock();
+            pending.push(directory);
+            pending.len() == 1
+        };
+        if !first {
+            return;
+        }
+        let syncs = self.clone();
+        drop(tokio::spawn(async move {
+            tokio::time::sleep(SYNC_DELAY).await;
+            // The process ends: the kernel has what was written.
+            let _ = tokio::task::spawn_blocking(move || syncs.now()).await;
+        }));
+    }
+
+    fn now(&self) {
+        let pending = std::mem::take(&mut *self.0.lock());
+        pending.iter().for_each(|directory| sync(directory));
+    }
+}
 
 /// A container that was started, and its sandbox.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -94,7 +125,7 @@ pub(super) fn note_start(container: &Container) -> Result<(), RuntimeError> {
 }
 
 /// Puts what was noted on the disk. Blocks.
-pub(super) fn sync(directory: &Path) {
+fn sync(directory: &Path) {
     let synced = File::open(directory.join(FILE)).and_then(|file| file.sync_all());
     // Gone already, with its container: nothing to keep.
     if let Err(error) = synced.and_then(|()| File::open(directory)?.sync_all())
@@ -104,16 +135,18 @@ pub(super) fn sync(directory: &Path) {
     }
 }
 
-/// Notes how the container ended, unless it was never started or that is known. Blocks.
-pub(super) fn note_end(directory: &Path, end: ContainerState) {
-    let Some(mut record) = Record::read(directory).filter(|record| record.end.is_none()) else { return };
+/// Notes how the container ended, unless it was never started or that is known. Whether there is something to be synced.
+/// Blocks.
+pub(super) fn note_end(directory: &Path, end: ContainerState) -> bool {
+    let Some(mut record) = Record::read(directory).filter(|record| record.end.is_none()) else { return false };
     record.end = Some(end);
     match record.write(directory) {
-        Ok(()) => sync(directory),
+        Ok(()) => return true,
         // Removed meanwhile.
         Err(RuntimeError::State { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
         Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "record how a container ended"),
     }
+    false
 }
 
 /// For a container that an agent without records started.
@@ -125,8 +158,9 @@ pub(super) fn ensure(container: &Container) {
     {
         tracing::warn!(error = &error as &dyn std::error::Error, "record a running container");
     }
-    if let Some(end @ ContainerState::Exited { .. }) = &*container.state.borrow() {
-        note_end(&container.writable, end.clone());
+    let end = container.state.borrow().clone().filter(|state| matches!(state, ContainerState::Exited { .. }));
+    if end.is_some_and(|end| note_end(&container.writable, end)) {
+        container.syncs.soon(container.writable.clone());
     }
 }
 
@@ -141,13 +175,16 @@ pub(super) fn recall(inner: &Arc<Inner>) {
             continue;
         }
         let end = record.end.clone().unwrap_or_else(|| checkpoint::unknown(record.started_at));
-        note_end(&directory, end.clone());
+        if note_end(&directory, end.clone()) {
+            inner.syncs.soon(directory.clone());
+        }
         let sandbox = sandboxes.entry(record.sandbox.clone()).or_insert_with(|| sandbox(inner, &record));
         inner.insert_sandbox(Arc::clone(sandbox));
         tracing::info!(container = %id, pod = %record.sandbox_config.pod.name, "a container of before the last boot");
         inner.insert_container(Arc::new(Container {
             directory: sandbox.directory.join(coracle_shim_protocol::layout::CONTAINERS).join(&id.0),
             writable: directory,
+            syncs: inner.syncs.clone(),
             id,
             sandbox: Arc::clone(sandbox),
             resources: Mutex::new(record.container.config.resources.clone()),

@@ -87,11 +87,14 @@ async fn recover_sandbox(inner: &Arc<Inner>, id: SandboxId, directory: PathBuf) 
 /// Ends what another boot left, but for the records of what ran in it.
 async fn retire(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) {
     for (name, directory) in checkpoint::subdirectories(&sandbox.directory.join(layout::CONTAINERS)) {
-        let exit = checkpoint::read_exit(&directory);
-        let writable = inner.writable_dir(&ContainerId(name));
-        if let Some(exit) = exit
-            && let Err(error) = blocking(move || past::note_end(&writable, checkpoint::exited(&exit))).await
-        {
+        let Some(exit) = checkpoint::read_exit(&directory) else { continue };
+        let (writable, syncs) = (inner.writable_dir(&ContainerId(name)), inner.syncs.clone());
+        let noted = blocking(move || {
+            if past::note_end(&writable, checkpoint::exited(&exit)) {
+                syncs.soon(writable);
+            }
+        });
+        if let Err(error) = noted.await {
             tracing::warn!(error = &error as &dyn std::error::Error, "keep the end of a container");
         }
     }
@@ -157,6 +160,7 @@ async fn recover_container(
         sandbox: Arc::clone(sandbox),
         directory,
         writable,
+        syncs: inner.syncs.clone(),
         resources: Mutex::new(checkpoint.config.resources.clone()),
         checkpoint,
         state: watch::Sender::new(Some(state)),
