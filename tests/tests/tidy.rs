@@ -176,8 +176,9 @@ fn unsafe_is_where_the_architecture_says() {
         .map_while(|line| line.strip_prefix("| `")?.split_once('`'))
         .map(|(file, _)| file.to_owned())
         .collect();
-    let found: BTreeSet<String> =
-        sources().into_iter().filter(|(_, text)| has_unsafe(text)).map(|(name, _)| name).collect();
+    // This file has to name it.
+    let sources = sources().into_iter().filter(|(name, _)| !name.ends_with("/tidy.rs"));
+    let found: BTreeSet<String> = sources.filter(|(_, text)| has_unsafe(text)).map(|(name, _)| name).collect();
     let missing = found.difference(&listed).map(|file| format!("{file}: unsafe, and not in ARCHITECTURE.md's table"));
     let stale = listed.difference(&found).map(|file| format!("{file}: in ARCHITECTURE.md's table without unsafe"));
     report(missing.chain(stale).collect());
@@ -196,7 +197,7 @@ const WORDS: &[(&str, &str)] = &[
     ("XXX", "says nothing"),
     ("HACK", "say why it must be so"),
 ];
-const MODULE_NAMES: &[&str] = &["utils", "util", "helpers", "helper", "common", "misc"];
+const MODULE_NAMES: &[&str] = &["utils", "util", "helpers", "common", "misc"];
 
 #[test]
 fn words_that_must_not_occur_do_not() {
