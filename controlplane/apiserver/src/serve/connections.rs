@@ -1,19 +1,24 @@
 //! All connections of a server: how many there are, and who goes when there are too many.
 //!
 //! A connection whose client has not shown who it is has no claim: when there are too many from its address, or too many
-//! at all, the oldest of those goes. So whoever comes gets its turn to say who it is, however many others only wait.
+//! at all, the oldest of those goes. So whoever comes gets its turn to say who it is, however many others only wait; and
+//! when all come back at once, such as after a restart, they do not push each other out before they could speak.
 
 use std::{
     collections::{BTreeMap, HashMap},
     net::IpAddr,
     sync::Arc,
+    time::Duration,
 };
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Most connections from one address whose clients have not shown who they are.
 const OF_A_STRANGER: usize = 256;
+/// Until then a client is still introducing itself, and goes only when all places are taken.
+const INTRODUCTION: Duration = Duration::from_secs(2);
 /// Beyond the bound, for this machine itself: its administrator and its agent.
 const FOR_LOOPBACK: usize = 256;
 
@@ -34,6 +39,7 @@ struct State {
 
 struct Stranger {
     source: IpAddr,
+    since: Instant,
     leave: CancellationToken,
 }
 
@@ -54,7 +60,7 @@ impl Connections {
     pub(super) fn admit(self: &Arc<Self>, source: IpAddr) -> Option<Slot> {
         let mut state = self.state.lock();
         if state.by_source.get(&source).is_some_and(|count| *count >= OF_A_STRANGER) {
-            state.evict(|stranger| stranger.source == source);
+            state.evict(|stranger| stranger.source == source && stranger.since.elapsed() >= INTRODUCTION);
         }
         let most = if source.is_loopback() { self.most + FOR_LOOPBACK } else { self.most };
         if state.settled + state.strangers.len() >= most && !state.evict(|_| true) {
@@ -63,7 +69,7 @@ impl Connections {
         let number = state.next;
         state.next += 1;
         let leave = CancellationToken::new();
-        state.strangers.insert(number, Stranger { source, leave: leave.clone() });
+        state.strangers.insert(number, Stranger { source, since: Instant::now(), leave: leave.clone() });
         *state.by_source.entry(source).or_default() += 1;
         Some(Slot { connections: Arc::clone(self), number, leave, is_settled: false.into() })
     }
@@ -164,13 +170,15 @@ mod tests {
         assert_eq!(counted(&connections), (0, 3));
     }
 
-    #[test]
-    fn one_address_has_so_many_strangers() {
+    #[tokio::test(start_paused = true)]
+    async fn one_address_has_so_many_strangers() {
         let connections = Connections::new(10_000);
-        let mut slots: Vec<Slot> = (0..OF_A_STRANGER).filter_map(|_| connections.admit(address(1))).collect();
+        let mut slots: Vec<Slot> = (0..=OF_A_STRANGER).filter_map(|_| connections.admit(address(1))).collect();
         let other = connections.admit(address(2)).unwrap();
+        assert_eq!(counted(&connections), (OF_A_STRANGER + 2, 0), "they have just come");
+        tokio::time::advance(INTRODUCTION).await;
         slots.extend(connections.admit(address(1)));
         assert!(slots[0].leave.is_cancelled() && !slots[1].leave.is_cancelled() && !other.leave.is_cancelled());
-        assert_eq!(counted(&connections), (OF_A_STRANGER + 1, 0));
+        assert_eq!(counted(&connections), (OF_A_STRANGER + 2, 0));
     }
 }
