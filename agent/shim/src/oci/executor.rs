@@ -46,9 +46,10 @@ impl Executor for ShimExecutor {
         confined.map_err(|error| ExecutorValidationError::ArgValidationError(format!("{error:#}")))?;
         let (args, env) = command(spec)
             .ok_or_else(|| ExecutorValidationError::ArgValidationError("no command specified".to_owned()))?;
-        find_program(&args[0], &env)
-            .map(drop)
-            .map_err(|error| ExecutorValidationError::ArgValidationError(error.to_string()))
+        find_program(&args[0], &env).map_err(|error| ExecutorValidationError::ArgValidationError(error.to_string()))?;
+        // Who waits to be started goes with the shim as well: nobody else could start it.
+        prctl::set_pdeathsig(Signal::SIGKILL)
+            .map_err(|errno| ExecutorValidationError::ArgValidationError(format!("tie to the shim: {errno}")))
     }
 }
 
