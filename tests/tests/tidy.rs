@@ -266,6 +266,8 @@ fn namespaces_are_entered_in_two_places_only() {
     let home =
         |name: &str| name.starts_with("cni/netns/") || name.starts_with("agent/shim/") || name.starts_with("tests/");
     let problems = sources().into_iter().filter(|(name, _)| !home(name)).flat_map(|(name, text)| {
+        // A unit test may make itself a namespace to be in.
+        let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned();
         let lines = text.lines().enumerate().filter(|(_, line)| {
             let code = line.split("//").next().unwrap_or("");
             ["setns(", "unshare("].iter().any(|word| code.contains(word))

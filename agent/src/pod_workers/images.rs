@@ -81,19 +81,17 @@ async fn ensure(
     };
     let policy = container.image_pull_policy.as_deref().unwrap_or_else(|| default_policy(reference));
     match (present, policy) {
-        // Somebody else's credentials brought it here: who has none of these proves to its registry what they may have.
-        (Some(_), "IfNotPresent" | "Never") if !may_use(ctx, pod, reference).await => {
-            if policy == "Never" {
-                return Err(failed(&ImageError::NeverPullForeign { reference: reference.to_owned() }, &event, None));
-            }
-        }
-        (Some(image), "IfNotPresent" | "Never") => {
+        (Some(image), "IfNotPresent" | "Never") if may_use(ctx, pod, reference).await => {
             event(
                 Severity::Normal,
                 "Pulled",
                 format!("Container image \"{reference}\" already present on machine and can be accessed by the pod"),
             );
             return Ok(image);
+        }
+        // Somebody else's credentials brought it here. Who may ask its registry proves there what they may have.
+        (Some(_), "Never") => {
+            return Err(failed(&ImageError::NeverPullForeign { reference: reference.to_owned() }, &event, None));
         }
         (None, "Never") => {
             return Err(failed(&ImageError::NeverPull { reference: reference.to_owned() }, &event, None));

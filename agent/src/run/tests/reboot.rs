@@ -14,6 +14,11 @@ fn starts(cluster: &Cluster, name: &str) -> usize {
     cluster.runtime.calls().iter().filter(|call| **call == format!("start_container {name}")).count()
 }
 
+fn copy(cluster: &Cluster, uid: &str) -> Option<Pod> {
+    let text = std::fs::read(cluster.agent_dir().join("pods").join(uid).join("pod.json")).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
 async fn reboot(cluster: &mut Cluster, keep_records: bool) {
     cluster.stop_agent().await;
     cluster.runtime.reboot(keep_records);
@@ -73,7 +78,12 @@ async fn restarts_are_counted_on_after_a_reboot() {
         cluster.create(pod("web", json!({}))).await;
         cluster.wait_pod("web", is_ready).await;
         cluster.crash("web", 1).await;
-        cluster.wait_pod("web", |pod| is_ready(pod) && container_status(pod).restart_count == 1).await;
+        let restarted = |pod: &Pod| is_ready(pod) && container_status(pod).restart_count == 1;
+        let uid = cluster.wait_pod("web", restarted).await.metadata.uid.expect("uid");
+        // Where no record is left, restarts are counted on from the node's copy of the pod.
+        cluster
+            .wait_until("the copy tells of it", async || copy(&cluster, &uid).is_some_and(|copy| restarted(&copy)))
+            .await;
         reboot(&mut cluster, keep_records).await;
         cluster.wait_pod("web", |pod| is_ready(pod) && container_status(pod).restart_count == 2).await;
         cluster.stop().await;

@@ -74,7 +74,8 @@ async fn bodies_of_one_identity_take_its_room_alone() {
     let mut held: Vec<_> = (0..200).map(|_| begun(&server, plain(), megabyte.clone())).collect();
     let refused = held.iter_mut().filter_map(|request| request.now_or_never()).map(|answer| answer.status().as_u16());
     let refused: Vec<u16> = refused.collect();
-    assert!(refused.len() > 150 && refused.iter().all(|code| *code == 429), "{refused:?}");
+    // 24 have their room; some of the refused are still read to their end, so that their client sees the answer.
+    assert!(refused.len() > 100 && refused.iter().all(|code| *code == 429), "{refused:?}");
     let review =
         json!({"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}}).to_string() + &" ".repeat(2 << 20);
     let other = Raw::outside(&server, UserInfo::new("other", &[]));
@@ -168,14 +169,14 @@ async fn hostile_bodies_are_refused_and_nobody_waits_for_it() {
         ("application/json", "[".repeat(3 << 20)),
         ("application/yaml", format!("{alias}metadata:\n  annotations:\n{aliases}")),
     ];
-    let plain = Raw::outside(&server, plain());
-    let attack: Vec<_> = bodies
+    // One user has no room for all of them.
+    let users = ["a", "b", "c", "d"].map(|name| Raw::outside(&server, UserInfo::new(name, &[])));
+    let attack: Vec<_> = users
         .iter()
-        .cycle()
-        .take(16)
-        .map(|(kind, body)| {
-            let (plain, kind, body) = (plain.clone(), *kind, body.clone());
-            tokio::spawn(async move { plain.send("POST", REVIEWS, kind, body).await })
+        .flat_map(|user| bodies.iter().map(move |body| (user.clone(), body)))
+        .map(|(user, (kind, body))| {
+            let (kind, body) = (*kind, body.clone());
+            tokio::spawn(async move { user.send("POST", REVIEWS, kind, body).await })
         })
         .collect();
     let admin = Raw::outside(&server, UserInfo::component("admin"));
