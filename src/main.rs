@@ -16,6 +16,7 @@ mod token;
 use std::process::ExitCode;
 
 use clap::Parser;
+use coracle_telemetry::Chain;
 
 use crate::cli::{Cli, Command};
 
@@ -85,5 +86,5 @@ fn say(line: std::fmt::Arguments<'_>) {
 
 #[allow(clippy::print_stderr, reason = "the last word of a failing program")]
 fn complain(error: &anyhow::Error) {
-    eprintln!("coracle: {error:#}");
+    eprintln!("coracle: {}", Chain(error.as_ref()));
 }

@@ -7,6 +7,7 @@ use std::{future::Future, pin::pin, time::Duration};
 use anyhow::Context;
 use coracle_agent::ApiAccess;
 use coracle_controlplane::{Server, UserInfo};
+use coracle_telemetry::Chain;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -72,7 +73,7 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<(), Failure> {
 /// Tells systemd, if it asked.
 fn announce_ready() {
     if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
-        tracing::warn!(%error, "could not tell systemd that the service is ready");
+        tracing::warn!(error = %Chain(&error), "could not tell systemd that the service is ready");
     }
 }
 

@@ -171,7 +171,7 @@ pub(crate) async fn container(
 /// there are several. An image from an archive came from none, and has its own ID only.
 ///
 /// Source: `toCRIContainerStatus` in containerd's `internal/cri/server/container_status.go` at v2.1.
-fn image_ref(image: &Image, named_as: &str) -> String {
+pub(crate) fn image_ref(image: &Image, named_as: &str) -> String {
     let own = reference::parse(named_as).map(|own| reference::digest_name(&own, "")).ok();
     let named = |name: &&String| own.as_ref().is_some_and(|own| name.starts_with(own.as_str()));
     let digests = || image.repo_digests.iter();

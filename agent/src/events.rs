@@ -11,6 +11,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use coracle_telemetry::Chain;
 use k8s_openapi::{
     api::core::v1::{Event, EventSource, Node, ObjectReference, Pod},
     jiff::Timestamp,
@@ -187,7 +188,7 @@ impl EventWriter {
             tokio::time::sleep_until(record.due).await;
             match tokio::time::timeout(WRITE_LIMIT, self.write(record)).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::debug!(%error, "write an event"),
+                Ok(Err(error)) => tracing::debug!(error = %Chain(&error), "write an event"),
                 Err(_) => tracing::debug!("write an event: the API server does not answer"),
             }
         }

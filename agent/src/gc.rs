@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use coracle_telemetry::Chain;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -36,11 +37,11 @@ pub(crate) async fn run(ctx: Arc<NodeContext>, shutdown: CancellationToken) {
     let mut used: HashMap<String, LastUse> = HashMap::new();
     loop {
         if let Err(error) = collect_images(&ctx, &mut used).await {
-            tracing::warn!(%error, "collect unused images");
+            tracing::warn!(error = %Chain(&*error), "collect unused images");
         }
         // What was under a container when its image went.
         if let Err(error) = ctx.images.prune().await {
-            tracing::warn!(%error, "remove layers that nobody needs");
+            tracing::warn!(error = %Chain(&error), "remove layers that nobody needs");
         }
         tokio::select! {
             () = shutdown.cancelled() => return,
@@ -105,7 +106,7 @@ fn is_used(image: &Image, containers: &[ContainerStatus]) -> bool {
 /// none needs. Failures are logged: the next look tries again.
 pub(crate) async fn reclaim(ctx: &NodeContext) {
     if let Err(error) = try_reclaim(ctx).await {
-        tracing::warn!(%error, "free the disk of what is not needed");
+        tracing::warn!(error = %Chain(&*error), "free the disk of what is not needed");
     }
 }
 
@@ -161,7 +162,7 @@ pub(crate) async fn remove_dirs<const N: usize>(dirs: [PathBuf; N]) {
     let work = move || {
         for dir in dirs {
             if let Err(error) = removal::remove_tree(&dir) {
-                tracing::warn!(dir = %dir.display(), %error, "remove a pod's directory");
+                tracing::warn!(dir = %dir.display(), error = %Chain(&error), "remove a pod's directory");
             }
         }
     };

@@ -3,7 +3,8 @@
 //! | module | does |
 //! |---|---|
 //! | [`config`] | what the agent is told |
-//! | `run` | puts the parts together and keeps them running |
+//! | `run`, `context` | puts the parts together and keeps them running; what each pod worker gets of them |
+//! | `reset` | takes a stopped node apart |
 //! | `join` | certificates: how the node gets its identity and keeps it |
 //! | `node_lock` | one agent a run directory |
 //! | `node`, `reserved` | registration, status and Lease of the Node object; what is kept from pods |
@@ -13,6 +14,8 @@
 //! | `pod_workers` | one task a pod: sync, terminate, remove |
 //! | `predicates`, `pod_actions`, `pod_status`, `allocation`, `backoff` | whom to take, what to do and what to report (pure) |
 //! | `container_config`, `pod_files` | from a Pod to what the runtime is asked for |
+//! | `objects`, `service_index` | ConfigMaps, Secrets and Services that pods here use |
+//! | `pod`, `quantity` | questions about a Pod; resource quantities as numbers |
 //! | `volume` | what containers mount |
 //! | `prober`, `lifecycle` | probes and hooks |
 //! | `stages` | where the time of a pod's start goes |
@@ -26,6 +29,7 @@
 //! | [`image`] | pulls, imports and keeps images |
 //! | [`network`] | attaches pods to the network, routes between nodes |
 //! | [`proxy`] | programs Services |
+//! | `fuzzing` | entries for the fuzz targets (feature `fuzzing`) |
 
 mod admission;
 mod allocation;

@@ -12,6 +12,7 @@ pub(crate) mod status;
 
 use std::{sync::Arc, time::Duration};
 
+use coracle_telemetry::Chain;
 use futures::StreamExt;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
@@ -77,7 +78,7 @@ impl NodeManager {
 
     async fn keep(&self) {
         while let Err(error) = self.register().await {
-            tracing::warn!(%error, "register the node");
+            tracing::warn!(error = %Chain(&error), "register the node");
             tokio::time::sleep(RETRY).await;
         }
         let config = watcher::Config::default().fields(&format!("metadata.name={}", self.config.node_name));
@@ -111,12 +112,12 @@ impl NodeManager {
                     Some(Ok(watcher::Event::InitDone | watcher::Event::Delete(_))) => {
                         tracing::warn!("the Node object is gone: register again");
                         if let Err(error) = self.register().await {
-                            tracing::warn!(%error, "register the node");
+                            tracing::warn!(error = %Chain(&error), "register the node");
                         }
                         written.at = None;
                         next = Instant::now();
                     }
-                    Some(Err(error)) => tracing::warn!(%error, "watch the own Node"),
+                    Some(Err(error)) => tracing::warn!(error = %Chain(&error), "watch the own Node"),
                     None => return,
                 },
                 () = tokio::time::sleep_until(next) => {
@@ -197,7 +198,7 @@ impl NodeManager {
         }
         match cni.set_pod_cidr(assigned).await {
             Ok(()) => *cidr = Some(assigned),
-            Err(error) => tracing::warn!(%error, cidr = %assigned, "set up the pod network"),
+            Err(error) => tracing::warn!(error = %Chain(&error), cidr = %assigned, "set up the pod network"),
         }
     }
 
@@ -262,7 +263,7 @@ impl NodeManager {
                 *self.view.lock() = Some(Arc::new(node));
             }
             Ok(Err(error)) => {
-                tracing::warn!(%error, "write the node's status");
+                tracing::warn!(error = %Chain(&error), "write the node's status");
                 written.at = None;
             }
             Err(_) => {

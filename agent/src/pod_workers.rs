@@ -24,6 +24,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use coracle_telemetry::Chain;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::{
     sync::{Notify, mpsc, watch},
@@ -367,7 +368,7 @@ impl PodWorker {
         if due {
             self.volumes_checked = Some(Instant::now());
             if let Err(error) = self.ctx.volumes.ensure(&self.pod, FRESH).await {
-                tracing::warn!(pod = %self.pod.display(), %error, "refresh volumes");
+                tracing::warn!(pod = %self.pod.display(), error = %Chain(&error), "refresh volumes");
             }
         }
     }

@@ -17,6 +17,7 @@ mod service_route;
 use std::{net::IpAddr, pin::pin, time::Duration};
 
 use coracle_cni::iptables::{Iptables, IptablesError};
+use coracle_telemetry::Chain;
 use futures::StreamExt as _;
 use ipnet::IpNet;
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
@@ -224,14 +225,14 @@ impl Proxy {
     fn on_service(&mut self, event: Result<watcher::Event<Service>, watcher::Error>) {
         match event {
             Ok(event) => self.tracker.service(event),
-            Err(error) => tracing::debug!(%error, "watch of services; trying again"),
+            Err(error) => tracing::debug!(error = %Chain(&error), "watch of services; trying again"),
         }
     }
 
     fn on_slice(&mut self, event: Result<watcher::Event<EndpointSlice>, watcher::Error>) {
         match event {
             Ok(event) => self.tracker.slice(event),
-            Err(error) => tracing::debug!(%error, "watch of endpointslices; trying again"),
+            Err(error) => tracing::debug!(error = %Chain(&error), "watch of endpointslices; trying again"),
         }
     }
 
@@ -300,7 +301,7 @@ impl Proxy {
             Err(error) => {
                 let delay = self.retry_delay.map_or(RETRY_DELAY, |delay| (delay * 2).min(self.repair_interval));
                 self.retry_delay = Some(delay);
-                tracing::error!(%error, ?delay, "cannot write Service rules; trying again");
+                tracing::error!(error = %Chain(&error), ?delay, "cannot write Service rules; trying again");
                 self.tell(News::Failing { why: error.to_string() });
                 None
             }

@@ -13,6 +13,7 @@ use coracle_cni::{
     iptables::{Iptables, IptablesError, plan},
     netlink::{Netlink, Request, RouteNetlinkMessage},
 };
+use coracle_telemetry::Chain;
 
 use crate::{
     AgentConfig, mounts,
@@ -44,7 +45,7 @@ pub async fn reset(config: AgentConfig) -> Result<(), ResetError> {
     let _lock = if config.run_dir.is_dir() { Some(NodeLock::acquire_soon(&config.run_dir).await?) } else { None };
     let mut failures = Vec::new();
     if let Err(error) = remove_pods(&config).await {
-        failures.push(format!("pods: {error:#}"));
+        failures.push(format!("pods: {}", Chain(&*error)));
     }
     let rest = tokio::task::spawn_blocking(move || remove_rest(&config));
     match rest.await {

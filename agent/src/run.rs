@@ -4,6 +4,7 @@ mod network;
 
 use std::{future::Future, path::PathBuf, sync::Arc, time::Duration};
 
+use coracle_telemetry::Chain;
 use futures::future::BoxFuture;
 use rustls_pki_types::CertificateDer;
 use tokio::{sync::mpsc, task::JoinSet};
@@ -138,7 +139,7 @@ async fn release_vanished(runtime: &LocalRuntime, cni: &CniNetwork) {
     let known = runtime.known_sandboxes();
     match tokio::time::timeout(NETWORK_GC_LIMIT, cni.gc(&known)).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(%error, "release what vanished sandboxes held of the network"),
+        Ok(Err(error)) => tracing::warn!(error = %Chain(&error), "release what vanished sandboxes held of the network"),
         Err(_) => tracing::warn!("releasing what vanished sandboxes held of the network takes too long"),
     }
 }
@@ -299,7 +300,7 @@ impl Tasks {
                 match start().await {
                     Ok(()) if shutdown.is_cancelled() => return,
                     Ok(()) => tracing::warn!(task = name, "ended early: start it again"),
-                    Err(error) => tracing::warn!(task = name, %error, "failed: start it again"),
+                    Err(error) => tracing::warn!(task = name, error = %Chain(&*error), "failed: start it again"),
                 }
                 tokio::select! {
                     () = shutdown.cancelled() => return,
@@ -339,7 +340,7 @@ async fn next_end(set: &mut JoinSet<&'static str>) -> &'static str {
     match set.join_next().await {
         Some(Ok(name)) => name,
         Some(Err(error)) => {
-            tracing::error!(%error, "a task of the agent failed");
+            tracing::error!(error = %Chain(&error), "a task of the agent failed");
             "a task that panicked"
         }
         None => std::future::pending().await,

@@ -17,6 +17,7 @@ mod websocket;
 
 use std::{sync::Arc, time::Duration};
 
+use coracle_telemetry::Chain;
 use http::{Method, Request, Response, StatusCode};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -80,7 +81,7 @@ async fn obtain(server: &ServerContext, purpose: Purpose, pki: &std::path::Path)
     loop {
         match purpose.obtain(&server.client, pki).await {
             Ok(identity) => return identity,
-            Err(error) => tracing::warn!(%error, "obtain the serving certificate"),
+            Err(error) => tracing::warn!(error = %Chain(&error), "obtain the serving certificate"),
         }
         tokio::time::sleep(RETRY).await;
     }
@@ -90,7 +91,9 @@ async fn listen(server: &ServerContext) -> TcpListener {
     loop {
         match TcpListener::bind(server.ctx.config.listen).await {
             Ok(listener) => return listener,
-            Err(error) => tracing::warn!(address = %server.ctx.config.listen, %error, "listen for the node's API"),
+            Err(error) => {
+                tracing::warn!(address = %server.ctx.config.listen, error = %Chain(&error), "listen for the node's API")
+            }
         }
         tokio::time::sleep(RETRY).await;
     }
@@ -111,7 +114,7 @@ async fn accept(server: ServerContext, listener: TcpListener, acceptor: Acceptor
                 }
             },
             Err(error) => {
-                tracing::warn!(%error, "accept a connection");
+                tracing::warn!(error = %Chain(&error), "accept a connection");
                 tokio::time::sleep(RETRY / 10).await;
             }
         }
@@ -123,7 +126,7 @@ async fn connection(server: ServerContext, acceptor: TlsAcceptor, stream: TcpStr
     let stream = match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
-            tracing::debug!(%error, "TLS handshake");
+            tracing::debug!(error = %Chain(&error), "TLS handshake");
             return;
         }
         Err(_) => return,
@@ -142,7 +145,7 @@ async fn connection(server: ServerContext, acceptor: TlsAcceptor, stream: TcpStr
     let mut builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
     builder.http1().header_read_timeout(HEADER_LIMIT).timer(hyper_util::rt::TokioTimer::new());
     if let Err(error) = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await {
-        tracing::debug!(%error, "serve a connection of the node's API");
+        tracing::debug!(error = %Chain(&*error), "serve a connection of the node's API");
     }
 }
 

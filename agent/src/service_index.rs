@@ -4,6 +4,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use coracle_telemetry::Chain;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Service;
 use kube::{Api, runtime::watcher};
@@ -88,7 +89,7 @@ impl ServiceIndex {
                 Some(Ok(watcher::Event::Delete(service))) => {
                     self.entries.write().remove(&key(&service));
                 }
-                Some(Err(error)) => tracing::warn!(error = %error, "watch Services"),
+                Some(Err(error)) => tracing::warn!(error = %Chain(&error), "watch Services"),
                 None => return,
             }
         }

@@ -14,6 +14,7 @@ mod patch;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use coracle_telemetry::Chain;
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::{
@@ -321,7 +322,7 @@ impl Write {
                 Outcome::Gone
             }
             _ => {
-                tracing::warn!(pod = %self.pod.name, namespace = %self.pod.namespace, %error, "write a pod's status");
+                tracing::warn!(pod = %self.pod.name, namespace = %self.pod.namespace, error = %Chain(&error), "write a pod's status");
                 Outcome::Failed
             }
         }

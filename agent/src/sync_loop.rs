@@ -14,6 +14,7 @@ mod admit;
 
 use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Duration};
 
+use coracle_telemetry::Chain;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::RwLock;
 use tokio::{
@@ -229,7 +230,7 @@ impl SyncLoop {
                 }
             }
             (Err(error), _) | (_, Err(error)) => {
-                tracing::warn!(%error, "look for pods that nobody wants; trying again");
+                tracing::warn!(error = %Chain(&error), "look for pods that nobody wants; trying again");
                 self.orphans_due = Some(Instant::now() + ORPHANS_RETRY);
             }
         }

@@ -24,6 +24,7 @@ use std::{
     time::Duration,
 };
 
+use coracle_telemetry::Chain;
 use k8s_openapi::api::core::v1::{KeyToPath, Pod, Volume};
 
 use crate::{
@@ -176,7 +177,7 @@ impl VolumeManager {
             Ok(payload) => payload,
             // Without the control plane what is there already is good enough to restart a container.
             Err(error) if error.is_about_the_api() && atomic_writer::has_content(&dir) => {
-                tracing::debug!(volume = volume.name, %error, "keep the volume as it is");
+                tracing::debug!(volume = volume.name, error = %Chain(&error), "keep the volume as it is");
                 return Ok(dir);
             }
             Err(error) => return Err(error),

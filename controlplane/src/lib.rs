@@ -2,6 +2,13 @@
 //!
 //! Each part runs in a supervised task and speaks to the API server through its own in-process client;
 //! none knows of the others. What a flag means is decided in [`ServerConfig`], before anything starts.
+//!
+//! | module | does |
+//! |---|---|
+//! | `config` | what a control plane is started with |
+//! | `server` | starts and stops the parts |
+//! | `supervise` | starts a part that ended anew, and tells how it is |
+//! | `budget` | what a part may ask of the API server at once |
 #![forbid(unsafe_code)]
 
 mod budget;

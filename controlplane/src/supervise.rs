@@ -3,6 +3,7 @@
 
 use std::{error::Error, future::Future, pin::pin, time::Duration};
 
+use coracle_telemetry::Chain;
 use futures::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 
@@ -38,7 +39,7 @@ pub(crate) async fn supervise<F, E>(
         health(false);
         match ended {
             Ok(Ok(())) => tracing::warn!(part = name, "ended; starting it again"),
-            Ok(Err(error)) => tracing::error!(part = name, error = chain(&error), "failed; starting it again"),
+            Ok(Err(error)) => tracing::error!(part = name, error = %Chain(&error), "failed; starting it again"),
             Err(_) => tracing::error!(part = name, "panicked; starting it again"),
         }
         tokio::select! {
@@ -46,17 +47,6 @@ pub(crate) async fn supervise<F, E>(
             () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
         }
     }
-}
-
-/// An error and what caused it.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        text = format!("{text}: {inner}");
-        source = inner.source();
-    }
-    text
 }
 
 #[cfg(test)]

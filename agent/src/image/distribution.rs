@@ -12,6 +12,7 @@ pub(super) mod guard;
 use std::{io, time::Duration};
 
 use bytes::Bytes;
+use coracle_telemetry::Chain;
 use futures::{Stream, TryStreamExt};
 use http::{StatusCode, header};
 use oci_client::{
@@ -166,7 +167,7 @@ impl Distribution {
             if let Some(value) = authorization.filter(|_| self.guard.takes_credentials(&url)) {
                 request = request.header(header::AUTHORIZATION, value);
             }
-            let response = request.send().await.map_err(|error| super::pull::chain(&error))?;
+            let response = request.send().await.map_err(|error| Chain(&error).to_string())?;
             let Some(location) = location(&response) else { return Ok(response) };
             url = url.join(&location).map_err(|error| format!("redirect to {location:?}: {error}"))?;
             self.guard.check(&url)?;
@@ -220,7 +221,7 @@ impl Distribution {
             request = request.header(header::AUTHORIZATION, basic(username, password));
         }
         // Redirects are not followed: credentials are on the way.
-        let response = request.send().await.map_err(|error| super::pull::chain(&error))?;
+        let response = request.send().await.map_err(|error| Chain(&error).to_string())?;
         if !response.status().is_success() {
             return Err(format!("get a token: {}", refusal(response).await));
         }
@@ -262,9 +263,9 @@ fn client(tls: &Tls, base: &Url, guard: Guard) -> Result<reqwest::Client, String
         Ok(client) => Ok(client),
         // A machine without any trusted roots can still ask the registries whose authority it is told, or without TLS.
         Err(_) if base.scheme() == "http" || !extra.is_empty() => {
-            builder().tls_certs_only(extra).build().map_err(|error| super::pull::chain(&error))
+            builder().tls_certs_only(extra).build().map_err(|error| Chain(&error).to_string())
         }
-        Err(error) => Err(super::pull::chain(&error)),
+        Err(error) => Err(Chain(&error).to_string()),
     }
 }
 
@@ -282,7 +283,7 @@ fn location(response: &Response) -> Option<String> {
 /// The whole body, or an error once it is longer than `limit`.
 async fn body(mut response: Response, limit: u64) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| super::pull::chain(&error))? {
+    while let Some(chunk) = response.chunk().await.map_err(|error| Chain(&error).to_string())? {
         bytes.extend_from_slice(&chunk);
         if bytes.len() as u64 > limit {
             return Err(format!("the answer is longer than {limit} bytes"));

@@ -82,6 +82,11 @@ impl Index {
         }
         match self.images.iter_mut().find(|image| image.id == record.id) {
             Some(image) => {
+                // Of an older agent, or imported: open under the names that it had, whatever comes under another.
+                if image.access.is_empty() && !record.access.is_empty() {
+                    let names = image.repo_tags.iter().chain(&image.repo_digests).cloned();
+                    image.access = names.map(|name| (name, [ANYBODY.to_owned()].into())).collect();
+                }
                 image.repo_tags.extend(record.repo_tags);
                 image.repo_digests.extend(record.repo_digests);
                 for (name, keys) in record.access {
@@ -248,8 +253,18 @@ impl Layout {
         lists.flat_map(|list| list.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
     }
 
-    /// Removes layers that no image names and no container has mounted. Does nothing while a pull is going on: the next removal catches up.
+    /// Whether there are containers of an older agent whose layers this one has not noted yet.
+    fn has_unnoted_holders(&self) -> bool {
+        let holders = fs::read_dir(self.root.with_file_name(HOLDERS)).into_iter().flatten().flatten();
+        holders.map(|holder| holder.path()).any(|holder| holder.is_dir() && !holder.join(HELD).exists())
+    }
+
+    /// Removes layers that no image names and no container has mounted. Does nothing while a pull is going on, and
+    /// while it is not known what containers of an older agent have mounted: the next removal catches up.
     pub(crate) fn prune_layers(&self) -> Result<(), ImageError> {
+        if self.has_unnoted_holders() {
+            return Ok(());
+        }
         let Ok(_exclusive) = self.flock("layers.lock", rustix::fs::FlockOperation::NonBlockingLockExclusive) else {
             return Ok(());
         };
@@ -369,6 +384,33 @@ mod tests {
         open();
         assert_eq!((layout.layer_size(&kept), layout.layer_size(&orphan)), (Some(1), None));
         assert_eq!(fs::read_dir(layout.staging_dir()).expect("list").count(), 0);
+    }
+
+    #[test]
+    fn nothing_is_removed_before_the_layers_of_older_containers_are_known() {
+        let dir = tempfile::tempdir().expect("directory");
+        let layout = Layout::open(dir.path().join("images")).expect("open");
+        let layer = format!("sha256:{}", "a".repeat(64));
+        fs::create_dir_all(layout.layer_dir(&layer).join("fs")).expect("directory");
+        let container = dir.path().join(HOLDERS).join("of-an-older-agent");
+        fs::create_dir_all(&container).expect("directory");
+        layout.prune_layers().expect("prune");
+        assert!(layout.layer_dir(&layer).exists());
+        fs::write(container.join(HELD), "").expect("note");
+        layout.prune_layers().expect("prune");
+        assert!(!layout.layer_dir(&layer).exists());
+    }
+
+    #[test]
+    fn an_image_stays_open_under_the_names_it_had() {
+        let mut index = Index::default();
+        index.insert(record("sha256:c", &["x:1"]));
+        let mut imported = record("sha256:c", &["y:1"]);
+        imported.access.insert("y:1".to_owned(), ["alice".to_owned()].into());
+        index.insert(imported);
+        let image = index.find(Some("sha256:c"), &[]).expect("the image");
+        assert!(image.is_open_to(&["x:1".to_owned()], &[]));
+        assert!(!image.is_open_to(&["y:1".to_owned()], &[]));
     }
 
     #[test]

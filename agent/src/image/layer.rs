@@ -6,6 +6,7 @@ use std::{
     path::PathBuf,
 };
 
+use coracle_telemetry::Chain;
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -109,7 +110,7 @@ impl Drop for Staging {
         if let Some(path) = self.0.take()
             && let Err(error) = fs::remove_dir_all(&path)
         {
-            tracing::warn!(path = %path.display(), %error, "could not remove a half-made layer");
+            tracing::warn!(path = %path.display(), error = %Chain(&error), "could not remove a half-made layer");
         }
     }
 }

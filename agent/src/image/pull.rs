@@ -6,6 +6,7 @@
 use std::{collections::BTreeSet, io, time::Duration};
 
 use bytes::Bytes;
+use coracle_telemetry::Chain;
 use futures::{StreamExt, stream};
 use oci_client::{
     Reference,
@@ -84,7 +85,7 @@ async fn pull_from(
                 tokio::task::spawn_blocking(adopt)
                     .await
                     .map_err(|error| error.to_string())?
-                    .map_err(|error| chain(&error))?
+                    .map_err(|error| Chain(&error).to_string())?
             }
         };
         below.insert(0, layout.layer_dir(&spec.chain_id).join("fs"));
@@ -181,7 +182,9 @@ async fn fetch_layer(
         layer::stage(&layout, &spec, ChunkReader { receiver, chunk: Bytes::new() })
     });
     let ((), result) = tokio::join!(feed, unpack);
-    let staged = result.map_err(|error| format!("unpack layer {digest}: {error}"))?.map_err(|error| chain(&error))?;
+    let staged = result
+        .map_err(|error| format!("unpack layer {digest}: {error}"))?
+        .map_err(|error| Chain(&error).to_string())?;
     Ok(Fetched::Staged(staged))
 }
 
@@ -263,20 +266,6 @@ async fn deadline<T>(what: &str, work: impl Future<Output = Result<T, String>>) 
         Ok(outcome) => outcome.map_err(|why| format!("{what}: {why}")),
         Err(_) => Err(format!("{what}: no answer within {} s", DOCUMENT_DEADLINE.as_secs())),
     }
-}
-
-/// An error with all its sources, for people.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let next = error.to_string();
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        source = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

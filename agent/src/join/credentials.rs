@@ -13,6 +13,7 @@ use std::{
 };
 
 use base64::Engine as _;
+use coracle_telemetry::Chain;
 use parking_lot::RwLock;
 use rustls::{
     SignatureScheme,
@@ -144,7 +145,7 @@ impl Purpose {
                     save(pki, self.name, &pair)?;
                     return Ok(Arc::new(Identity::new(Stored::from_pair(pair)?)));
                 }
-                Err(error) => tracing::warn!(certificate = self.name, %error, "obtain a certificate"),
+                Err(error) => tracing::warn!(certificate = self.name, error = %Chain(&error), "obtain a certificate"),
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(RETRY_MAX);

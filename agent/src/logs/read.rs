@@ -14,6 +14,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use coracle_telemetry::Chain;
 use tokio::sync::mpsc;
 
 use super::line;
@@ -202,7 +203,7 @@ where
                 }
             }
             Err(error) => {
-                tracing::warn!(path = %reader.path.display(), %error, "read a log");
+                tracing::warn!(path = %reader.path.display(), error = %Chain(&error), "read a log");
                 return;
             }
         }

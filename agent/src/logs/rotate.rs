@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use coracle_telemetry::Chain;
 use k8s_openapi::jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
@@ -35,13 +36,15 @@ pub(crate) async fn run(ctx: Arc<NodeContext>, shutdown: CancellationToken) {
             match outcome {
                 Ok(Some(old)) => {
                     if let Err(error) = ctx.runtime.reopen_container_log(&container.id).await {
-                        tracing::warn!(container = %container.name, %error, "reopen a log");
+                        tracing::warn!(container = %container.name, error = %Chain(&error), "reopen a log");
                         // Undone, so that the next round tries again with the file that is written to.
                         let _ = fs::rename(old, &container.log_path);
                     }
                 }
                 Ok(None) => {}
-                Err(error) => tracing::warn!(path = %container.log_path.display(), %error, "rotate a log"),
+                Err(error) => {
+                    tracing::warn!(path = %container.log_path.display(), error = %Chain(&error), "rotate a log")
+                }
             }
         }
     }

@@ -19,6 +19,7 @@ use std::{
 
 use coracle_api::pod_network::PodNetwork;
 use coracle_cni::netlink::{AddressFamily, Netlink, NetlinkError, Request, Route, RouteNetlinkMessage};
+use coracle_telemetry::Chain;
 use futures::StreamExt as _;
 use ipnet::{IpNet, Ipv4Net};
 use k8s_openapi::api::core::v1::Node;
@@ -90,7 +91,7 @@ pub async fn run(client: kube::Client, config: RoutesConfig, shutdown: Cancellat
             () = shutdown.cancelled() => return Ok(()),
             Some(event) = events.next() => match event {
                 Ok(event) => nodes.take(event),
-                Err(error) => tracing::debug!(%error, "watch of nodes; trying again"),
+                Err(error) => tracing::debug!(error = %Chain(&error), "watch of nodes; trying again"),
             },
             () = keeper.config.rules_lost.notified() => keeper.repair().await,
             () = sleep_until(last + keeper.config.repair_interval) => {
@@ -123,7 +124,7 @@ impl Keeper {
         if let Some(network) = &self.config.network
             && let Err(error) = network.repair().await
         {
-            tracing::warn!(%error, "cannot repair the pod network; trying again");
+            tracing::warn!(error = %Chain(&error), "cannot repair the pod network; trying again");
         }
     }
 
@@ -141,7 +142,7 @@ impl Keeper {
         let outcome = match tokio::task::spawn_blocking(move || sync(&wanted)).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(error)) => {
-                tracing::warn!(%error, "cannot keep routes to other nodes; trying again");
+                tracing::warn!(error = %Chain(&error), "cannot keep routes to other nodes; trying again");
                 return false;
             }
             Err(_) => return false,
@@ -160,7 +161,7 @@ impl Keeper {
         let Some(network) = &self.config.network else { return true };
         let exempted = network.set_node_addresses(addresses).await;
         if let Err(error) = exempted.and(network.set_overhead(outcome.overhead).await) {
-            tracing::warn!(%error, "cannot tell the pod network of other nodes; trying again");
+            tracing::warn!(error = %Chain(&error), "cannot tell the pod network of other nodes; trying again");
             return false;
         }
         true

@@ -65,6 +65,11 @@ impl Machine {
         self.facts().allocatable(&self.reserved, &self.eviction_hard)
     }
 
+    /// Bytes by size of page: `hugepages-2Mi`.
+    pub(crate) fn hugepages(&self) -> Vec<(String, i64)> {
+        self.facts().hugepages.clone()
+    }
+
     /// What is enforced: everything but what is reserved.
     pub(crate) fn pods_share(&self) -> PodsShare {
         let (facts, reserved) = (self.facts(), &self.reserved);

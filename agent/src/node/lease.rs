@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use coracle_telemetry::Chain;
 use k8s_openapi::{
     api::{
         coordination::v1::{Lease, LeaseSpec},
@@ -53,7 +54,7 @@ pub(crate) async fn run(
                 interval
             }
             Ok(Err(error)) => {
-                tracing::warn!(%error, "renew the node's Lease");
+                tracing::warn!(error = %Chain(&error), "renew the node's Lease");
                 failures += 1;
                 RETRY_MIN.saturating_mul(1 << failures.min(8)).min(RETRY_MAX)
             }

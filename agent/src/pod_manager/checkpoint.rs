@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use coracle_telemetry::Chain;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::mpsc;
 
@@ -39,7 +40,7 @@ impl Checkpoints {
                 };
                 let written = tokio::task::spawn_blocking(work).await;
                 if let Ok(Err(error)) = written {
-                    tracing::warn!(%error, "write a pod's checkpoint");
+                    tracing::warn!(error = %Chain(&error), "write a pod's checkpoint");
                 }
             }
         };

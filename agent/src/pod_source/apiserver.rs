@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use coracle_telemetry::Chain;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, runtime::watcher};
@@ -47,7 +48,7 @@ pub(crate) async fn run(
             Some(Ok(watcher::Event::Apply(pod))) => SourceEvent::Apply(prepared(pod)),
             Some(Ok(watcher::Event::Delete(pod))) => SourceEvent::Delete(pod.uid()),
             Some(Err(error)) => {
-                tracing::warn!(%error, "watch pods");
+                tracing::warn!(error = %Chain(&error), "watch pods");
                 continue;
             }
             None => return,

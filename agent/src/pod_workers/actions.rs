@@ -5,6 +5,7 @@
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
+use coracle_telemetry::Chain;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use tokio::time::Instant;
 
@@ -153,7 +154,7 @@ impl PodWorker {
         match sandbox {
             Ok(sandbox) => Some((sandbox?, volumes, images)),
             Err(error) => {
-                let message = format!("Failed to create pod sandbox: {}", chain(&error));
+                let message = format!("Failed to create pod sandbox: {}", Chain(&error));
                 self.ctx.events.pod(&self.pod, None, Severity::Warning, "FailedCreatePodSandBox", message);
                 self.record_unavailable(containers, images);
                 None
@@ -247,7 +248,7 @@ impl PodWorker {
         error: &(dyn std::error::Error + 'static),
         event: &'static str,
     ) -> Start {
-        let message = chain(error);
+        let message = Chain(error).to_string();
         self.ctx.events.pod(&self.pod, Some(&container.name), Severity::Warning, event, format!("Error: {message}"));
         self.waiting.insert(container.name.clone(), WaitingReason { reason: reason.to_owned(), message });
         Start::Failed
@@ -284,7 +285,9 @@ impl PodWorker {
                     self.termination_messages.remove(&container.id);
                     crate::gc::remove_container_logs(&container.log_path).await;
                 }
-                Err(error) => tracing::warn!(pod = %self.pod.display(), %error, "remove a dead container"),
+                Err(error) => {
+                    tracing::warn!(pod = %self.pod.display(), error = %Chain(&error), "remove a dead container")
+                }
             }
         }
         let newest = state.sandboxes.iter().map(|s| s.attempt).max();
@@ -299,7 +302,7 @@ impl PodWorker {
             .filter(|s| Some(s.attempt) != newest && s.state == SandboxState::NotReady && !in_use(&s.id))
         {
             if let Err(error) = self.ctx.runtime.remove_pod_sandbox(&sandbox.id).await {
-                tracing::warn!(pod = %self.pod.display(), %error, "remove an old sandbox");
+                tracing::warn!(pod = %self.pod.display(), error = %Chain(&error), "remove an old sandbox");
             }
         }
     }
@@ -310,21 +313,6 @@ impl PodWorker {
 fn backoff_key(container: &Container) -> String {
     let resources = serde_json::to_string(&container.resources).unwrap_or_default();
     format!("{}_{}_{resources}", container.name, spec_hash(container))
-}
-
-/// An error with all its causes, as people want to read it.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }
 
 /// `10s`, `1m20s`, `5m0s`.

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use coracle_telemetry::Chain;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -81,7 +82,9 @@ async fn ensure(
     };
     let policy = container.image_pull_policy.as_deref().unwrap_or_else(|| default_policy(reference));
     match (present, policy) {
-        (Some(image), "IfNotPresent" | "Never") if may_use(ctx, pod, reference).await => {
+        (Some(image), "IfNotPresent" | "Never")
+            if has_run(pod, container, &image, reference) || may_use(ctx, pod, reference).await =>
+        {
             event(
                 Severity::Normal,
                 "Pulled",
@@ -99,6 +102,16 @@ async fn ensure(
         _ => {}
     }
     pull(ctx, pod, pulls, reference, &event).await
+}
+
+/// Whether this very container ran from the image before: it proved then that it may, and must be able to start again
+/// while neither the API nor the registry answers.
+fn has_run(pod: &Pod, container: &Container, image: &Image, reference: &str) -> bool {
+    let status = pod.status.as_ref();
+    let lists = status.map(|status| [&status.init_container_statuses, &status.container_statuses]);
+    let told = lists.into_iter().flatten().flatten().flatten().find(|told| told.name == container.name);
+    let came_from = container_config::image_ref(image, reference);
+    told.is_some_and(|told| told.container_id.is_some() && (told.image_id == came_from || told.image_id == image.id))
 }
 
 /// Whether the pod may run an image that is there, without asking its registry. The pod's secrets are read only if that
@@ -184,7 +197,7 @@ fn failed(error: &ImageError, event: &impl Fn(Severity, &'static str, String), r
 
 /// The event's reason and text, and the waiting reason, in the words of upstream's `image_manager.go` at v1.37.
 fn told(error: &ImageError) -> (&'static str, String, WaitingReason) {
-    let cause = super::actions::chain(error);
+    let cause = Chain(error).to_string();
     let (waiting, event, text, message) = match error {
         ImageError::InvalidName { reference, .. } => {
             let text = format!("Failed to apply default image tag \"{reference}\": {cause}");
@@ -250,6 +263,29 @@ mod tests {
             let told = told(&error);
             assert_eq!((told.0, &*told.1, &*told.2.reason), (event, text, waiting));
         }
+    }
+
+    #[test]
+    fn a_container_starts_again_from_what_it_ran_without_proof() {
+        let id = "coracle://x";
+        let pod = |image: &str, id: Option<&str>| -> Pod {
+            serde_json::from_value(serde_json::json!({"metadata": {}, "status": {"containerStatuses": [{"name": "a",
+                "image": "r.test/a:1", "imageID": image, "ready": false, "restartCount": 0, "containerID": id}]}}))
+            .expect("a pod")
+        };
+        let image = Image {
+            id: "sha256:c".to_owned(),
+            repo_tags: Vec::new(),
+            repo_digests: vec!["r.test/a@sha256:m".to_owned()],
+            size_bytes: 0,
+            config: crate::runtime::ImageConfig::default(),
+        };
+        let has = |pod: &Pod, name: &str| {
+            has_run(pod, &Container { name: name.to_owned(), ..Container::default() }, &image, "r.test/a:1")
+        };
+        assert!(has(&pod("r.test/a@sha256:m", Some(id)), "a") && has(&pod("sha256:c", Some(id)), "a"));
+        assert!(!has(&pod("r.test/a@sha256:other", Some(id)), "a"));
+        assert!(!has(&pod("r.test/a@sha256:m", None), "a") && !has(&pod("r.test/a@sha256:m", Some(id)), "b"));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::{
     prober::Seed,
     runtime::types::{ContainerState, ContainerStatus, SandboxState, SandboxStatus},
 };
+use coracle_telemetry::Chain;
 
 /// What ran before the agent did is probed anew once the API server has told what it knows of it, or is silent this long.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -40,7 +41,7 @@ impl PodWorker {
                 Some(RuntimeState { sandboxes, containers })
             }
             Err(error) => {
-                tracing::warn!(pod = %self.pod.display(), %error, "read the state of a pod");
+                tracing::warn!(pod = %self.pod.display(), error = %Chain(&error), "read the state of a pod");
                 None
             }
         }

@@ -11,6 +11,7 @@ use crate::{
     pod_actions::PodActions,
     runtime::RuntimeError,
 };
+use coracle_telemetry::Chain;
 
 /// How often room is looked for, for want of which a resize waits.
 pub(super) const ROOM_PAUSE: Duration = Duration::from_secs(5);
@@ -43,7 +44,7 @@ impl PodWorker {
     /// Writes the cgroups of the pod and of the containers that the plan names; whether all went well.
     pub(super) async fn resize(&mut self, actions: &PodActions, state: &RuntimeState) -> bool {
         let outcome = self.write_limits(actions, state).await;
-        self.resize_error = outcome.err().map(|error| super::actions::chain(&error));
+        self.resize_error = outcome.err().map(|error| Chain(&error).to_string());
         if let Some(message) = &self.resize_error {
             self.ctx.events.pod(&self.pod, None, Severity::Warning, "ResizeError", message.clone());
         }

@@ -11,6 +11,7 @@ use crate::{
         types::{ContainerState, SandboxState},
     },
 };
+use coracle_telemetry::Chain;
 
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(10);
@@ -96,7 +97,7 @@ impl PodWorker {
             match step(self).await {
                 Ok(()) => return true,
                 Err(error) => {
-                    tracing::warn!(pod = %self.pod.display(), error = %super::actions::chain(&error), "{what}")
+                    tracing::warn!(pod = %self.pod.display(), error = %Chain(&error), "{what}")
                 }
             }
             if !self.pause(&mut pause).await {

@@ -12,6 +12,7 @@ use std::{
 };
 
 use coracle_cni::conntrack::{self, Flow};
+use coracle_telemetry::Chain;
 use tokio::sync::watch;
 
 use super::rules::Fragment;
@@ -68,7 +69,7 @@ pub(super) async fn clean(mut told: watch::Receiver<Targets>) {
                 // Once: every change of a UDP Service comes here, and nothing changes until somebody loads it.
                 static ONCE: Once = Once::new();
                 ONCE.call_once(|| {
-                    tracing::warn!(%error, "cannot clean UDP flows of removed endpoints: is nf_conntrack_netlink there?");
+                    tracing::warn!(error = %Chain(&error), "cannot clean UDP flows of removed endpoints: is nf_conntrack_netlink there?");
                 });
             }
         }

@@ -18,6 +18,7 @@ use coracle_cni::iptables::{
     Iptables, IptablesError,
     plan::{self, Changes},
 };
+use coracle_telemetry::Chain;
 
 use super::{
     change_tracker::{ServiceKey, ServiceView},
@@ -222,7 +223,9 @@ impl Writer {
         match self.iptables.clean_other_variant(&["nat", "filter"], OWN_CHAINS) {
             Ok(true) => tracing::info!("removed own rules from the variant of iptables that is not used any more"),
             Ok(false) => {}
-            Err(error) => tracing::warn!(%error, "cannot look for own rules in the other variant of iptables"),
+            Err(error) => {
+                tracing::warn!(error = %Chain(&error), "cannot look for own rules in the other variant of iptables")
+            }
         }
     }
 

@@ -6,6 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use coracle_cni::netlink::{Netlink, NetlinkError, Request, Route, RouteNetlinkMessage};
+use coracle_telemetry::Chain;
 use ipnet::Ipv4Net;
 
 use crate::network::routes::PROTOCOL;
@@ -28,7 +29,7 @@ impl ServiceRoute {
     /// Makes it if it is needed, missing and possible. Blocks for some microseconds.
     pub(super) fn ensure(&mut self) {
         if let Err(error) = self.try_ensure() {
-            tracing::debug!(%error, "no route to Services; trying again");
+            tracing::debug!(error = %Chain(&error), "no route to Services; trying again");
         }
     }
 

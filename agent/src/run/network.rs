@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use coracle_telemetry::Chain;
 use k8s_openapi::api::core::v1::Node;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -68,7 +69,9 @@ pub(super) fn spawn(tasks: &mut Tasks, config: &AgentConfig, client: &kube::Clie
 async fn leave_routes_to_others(shutdown: CancellationToken) {
     match tokio::task::spawn_blocking(routes::remove_all).await {
         Ok(Ok(())) | Err(_) => {}
-        Ok(Err(error)) => tracing::warn!(%error, "cannot remove own routes, which a foreign network does not expect"),
+        Ok(Err(error)) => {
+            tracing::warn!(error = %Chain(&error), "cannot remove own routes, which a foreign network does not expect")
+        }
     }
     shutdown.cancelled().await;
 }

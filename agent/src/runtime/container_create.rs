@@ -9,6 +9,7 @@ use std::{
 };
 
 use coracle_shim_protocol::{Create, CreateSpec, Reply, Request, layout};
+use coracle_telemetry::Chain;
 use nix::sys::signal::Signal;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -89,7 +90,7 @@ async fn make(
     make_private(&writable).map_err(state(&writable))?;
     spec.layers = inner.images.layers(&image.id, &writable).await.map_err(|error| RuntimeError::Oci {
         operation: format!("create container {}", checkpoint.config.name),
-        message: chain(&error),
+        message: Chain(&error).to_string(),
     })?;
     if let Some(parent) = log_path.parent() {
         fs::create_dir_all(parent).map_err(state(parent))?;
@@ -156,7 +157,7 @@ fn plan(
         compiled_filters: &compiled_filters,
         node: inner.node,
     })
-    .map_err(|error| RuntimeError::InvalidConfig { message: chain(&error) })
+    .map_err(|error| RuntimeError::InvalidConfig { message: Chain(&error).to_string() })
 }
 
 fn localhost_profile(config: &ContainerConfig) -> Result<Option<String>, RuntimeError> {
@@ -186,16 +187,6 @@ fn log_path(directory: &Path, relative: &str) -> Result<std::path::PathBuf, Runt
         return Err(RuntimeError::InvalidConfig { message: format!("log path {relative:?} is not relative") });
     }
     Ok(directory.join(relative))
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use std::{fs, path::Path};
 
 use coracle_shim_protocol::{CreateSpec, layout};
+use coracle_telemetry::Chain;
 
 use crate::image::HELD_LAYERS;
 
@@ -16,7 +17,7 @@ pub(super) fn note(directory: &Path, holder: &Path) {
     let create = fs::read(directory.join(layout::CREATE)).ok();
     let Some(create) = create.and_then(|bytes| serde_json::from_slice::<CreateSpec>(&bytes).ok()) else { return };
     if let Err(error) = fs::write(&file, names(&create.layers)) {
-        tracing::warn!(file = %file.display(), %error, "note the layers of a container");
+        tracing::warn!(file = %file.display(), error = %Chain(&error), "note the layers of a container");
     }
 }
 

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use coracle_telemetry::Chain;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 
@@ -66,7 +67,7 @@ impl SyncLoop {
         match self.ctx.runtime.list_pod_sandboxes().await {
             Ok(sandboxes) => self.admission.ran = sandboxes.into_iter().map(|sandbox| sandbox.pod.uid).collect(),
             // Those that have a start time are known all the same.
-            Err(error) => tracing::warn!(%error, "look for pods that run already"),
+            Err(error) => tracing::warn!(error = %Chain(&error), "look for pods that run already"),
         }
     }
 
@@ -95,7 +96,7 @@ impl SyncLoop {
         match tokio::time::timeout(FETCH_LIMIT, self.admission.nodes.get_opt(&self.ctx.config.node_name)).await {
             Ok(Ok(newest)) => predicates::why_not(pod, &node_info(&self.ctx, newest.as_ref()), &others),
             Ok(Err(error)) => {
-                tracing::warn!(pod = %pod.display(), %error, "read the Node for a pod that seems to belong elsewhere");
+                tracing::warn!(pod = %pod.display(), error = %Chain(&error), "read the Node for a pod that seems to belong elsewhere");
                 Some(why)
             }
             Err(_) => Some(why),
@@ -115,6 +116,7 @@ fn node_info(ctx: &NodeContext, node: Option<&Node>) -> NodeInfo {
         ("pods", i64::from(ctx.config.max_pods)),
     ];
     allocatable.extend(own.map(|(name, amount)| (name.to_owned(), amount)));
+    allocatable.extend(ctx.machine.hugepages());
     let mut labels: BTreeMap<String, String> = node.and_then(|node| node.metadata.labels.clone()).unwrap_or_default();
     for (key, value) in status::labels(&ctx.config) {
         labels.entry(key).or_insert(value);

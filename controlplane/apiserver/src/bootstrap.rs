@@ -13,6 +13,7 @@ mod roles;
 use std::{sync::Arc, time::Duration};
 
 use coracle_api::{meta, status::Status};
+use coracle_telemetry::Chain;
 use serde_json::{Value, json};
 
 use crate::{
@@ -147,7 +148,7 @@ pub(crate) async fn repair(server: Arc<ApiServer>) {
             () = tokio::time::sleep(REPAIR_PERIOD) => {}
         }
         if let Err(error) = ensure(&server).await {
-            tracing::warn!(%error, "cannot repair what every cluster has");
+            tracing::warn!(error = %Chain(&error), "cannot repair what every cluster has");
         }
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use coracle_api::{encode, status::Status};
+use coracle_telemetry::Chain;
 use futures::{StreamExt as _, TryStreamExt as _};
 use http::{HeaderValue, Response, header, request::Parts};
 use serde::Deserialize;
@@ -168,7 +169,7 @@ impl AsRef<[u8]> for Large {
 }
 
 fn unwritable(error: &BoxError) -> Response<Body> {
-    tracing::debug!(%error, "an answer has no such form");
+    tracing::debug!(error = %Chain(&**error), "an answer has no such form");
     reply::failure(&Status::not_acceptable(&MEDIA_TYPES[..1]))
 }
 

@@ -13,9 +13,9 @@
 //! | `serve` | listening, TLS, connections |
 //! | `handler` | one request from parts to response |
 //! | `limits`, `progress` | what requests may take at once, and how long answers may stand still |
-//! | [`request_info`] | what a URL asks for, in upstream's terms |
+//! | [`request_info`], `query`, `list_options` | what a URL asks for, in upstream's terms |
 //! | `route` | which URLs there are: the scope of a path against the scope of the kind |
-//! | `authn`, `authz` | who asks, and whether they may |
+//! | `authn`, [`user`], `authz` | who asks, and whether they may |
 //! | `address` | which addresses are dialled for others |
 //! | `admission` | what a write needs beyond its own validity: quota, limit ranges, rights |
 //! | `endpoints` | one verb a file |
@@ -26,13 +26,16 @@
 //! | `bootstrap` | the objects every cluster starts with |
 //! | `event_expiry` | forgets old Events |
 //! | `fuzzing` | entries for the fuzz targets (feature `fuzzing`) |
-//! | `encoding` | answers in protobuf, YAML and indented JSON |
+//! | `reply`, [`body`] | answers: whole, in pieces or endless |
+//! | `encoding`, [`table`] | answers in protobuf, YAML and indented JSON; as Table and metadata alone |
 //! | `stored` | how an object's text is laid out |
 //! | `gzip` | compresses large answers |
 //! | `metrics` | what `/metrics` tells of this server |
 //! | `metrics_api` | `metrics.k8s.io`: what nodes and pods use |
 //! | `unstored` | bindings, component statuses |
-//! | `nonresource`, `review` | health, version, discovery; questions about oneself |
+//! | [`discovery`], [`openapi`] | what the server has, and how it looks |
+//! | `nonresource`, `review` | health and version; questions about oneself |
+//! | `client` | the in-process client |
 //! | `testing` | a server in memory for tests (feature `testing`) |
 //!
 //! Architecture invariant: nothing outside this crate touches the store.

@@ -10,6 +10,7 @@ mod tls;
 
 use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 
+use coracle_telemetry::Chain;
 use http::{Request, Response};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
@@ -101,7 +102,7 @@ async fn accept(listener: &TcpListener, connections: &Arc<Connections>) -> Optio
             Some((stream, slot?))
         }
         Err(error) => {
-            tracing::warn!(%error, "cannot accept a connection");
+            tracing::warn!(error = %Chain(&error), "cannot accept a connection");
             tokio::time::sleep(ACCEPT_BACKOFF).await;
             None
         }
@@ -119,7 +120,7 @@ async fn connection(
     let accepted = tokio::time::timeout(connection::ANONYMOUS, acceptor.accept(socket.clone()));
     let stream = match accepted.await {
         Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
+        Ok(Err(error)) => return tracing::debug!(error = %Chain(&error), "TLS handshake failed"),
         Err(_) => return tracing::debug!("TLS handshake timed out"),
     };
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
@@ -154,7 +155,7 @@ async fn exchange(
         tokio::select! {
             ended = speaking.as_mut() => {
                 if let Err(error) = ended {
-                    tracing::debug!(error = %error, "connection ended");
+                    tracing::debug!(error = %Chain(&*error), "connection ended");
                 }
                 return;
             }

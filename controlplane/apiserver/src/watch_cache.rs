@@ -57,6 +57,7 @@ use std::{
 };
 
 use coracle_store::{Backend, Revision, StoreError};
+use coracle_telemetry::Chain;
 use parking_lot::{Mutex, RwLock};
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -271,7 +272,7 @@ impl WatchCache {
         if let Some(feed) = feed
             && let Err(error) = feed.await
         {
-            tracing::error!(%error, "the feed of the watch cache died");
+            tracing::error!(error = %Chain(&error), "the feed of the watch cache died");
         }
     }
 }

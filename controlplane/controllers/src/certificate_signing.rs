@@ -17,6 +17,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_telemetry::Chain;
 use ipnet::IpNet;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
@@ -147,7 +148,7 @@ impl CertificateController {
             Ok((None, _)) => return Ok(None),
             Ok((Some(Ok(profile)), request)) => (profile, request),
             Ok((Some(Err(error)), _)) | Err(error) => {
-                debug!(request = %key, %error, "a certificate request does not fit its signer");
+                debug!(request = %key, error = %Chain(&error), "a certificate request does not fit its signer");
                 // An administrator approved what cannot be signed: that has to show.
                 return if approved { self.fail(csr, &error.to_string()).await.map(|()| None) } else { Ok(None) };
             }

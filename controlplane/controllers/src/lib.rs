@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `informer`, `cache` | one watch a kind, its objects shared by all controllers |
 //! | `manager`, `tasks` | builds, connects and watches over all of them |
+//! | `config`, `context` | what the controllers are told at start; what each of them gets |
 //! | `work_queue`, `controller` | one reconcile a key at a time; failures come back later and block nobody |
 //! | `event_recorder` | Events, aggregated and bounded |
 //! | `owner`, `claim` | controller references; adopting and releasing by them |

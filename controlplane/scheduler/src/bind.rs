@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use coracle_telemetry::Chain;
 use k8s_openapi::{
     api::core::v1::{Event, EventSource, ObjectReference, Pod},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
@@ -90,7 +91,7 @@ pub(crate) async fn tell_unschedulable(client: &Client, pod: &PodInfo, message: 
         Ok(Err(kube::Error::Api(status))) if status.code == 409 => Told::Changed,
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => Told::Gone,
         Ok(Err(error)) => {
-            tracing::warn!(pod = pod.key(), %error, "could not set the condition PodScheduled");
+            tracing::warn!(pod = pod.key(), error = %Chain(&error), "could not set the condition PodScheduled");
             Told::Failed
         }
         Err(_) => {
@@ -171,7 +172,7 @@ async fn record(client: &Client, source: &str, pod: &PodInfo, (kind, reason): (&
     let params = PostParams::default();
     // An Event is a courtesy: losing one loses no state.
     if let Ok(Err(error)) = tokio::time::timeout(DEADLINE, events.create(&params, &event)).await {
-        tracing::debug!(pod = pod.key(), reason, %error, "could not record an event");
+        tracing::debug!(pod = pod.key(), reason, error = %Chain(&error), "could not record an event");
     }
 }
 

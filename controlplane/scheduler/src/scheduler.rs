@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use coracle_telemetry::Chain;
 use kube::Client;
 use tokio::{sync::mpsc, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -159,7 +160,7 @@ impl Scheduler {
                 self.queue.remove(&pod.uid);
             }
             Err(error) => {
-                tracing::warn!(pod = pod.key(), node, %error, "binding failed; the pod is tried again");
+                tracing::warn!(pod = pod.key(), node, error = %Chain(&error), "binding failed; the pod is tried again");
                 self.cache.forget(&pod.uid);
                 self.queue.retry(&pod.uid, Instant::now());
             }

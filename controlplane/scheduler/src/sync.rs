@@ -4,6 +4,7 @@
 
 use std::{collections::HashSet, fmt::Debug, time::Instant};
 
+use coracle_telemetry::Chain;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::{
     api::core::v1::{Node, Pod},
@@ -98,7 +99,7 @@ async fn follow<K>(
             }
             Ok(None) => return,
             // The watcher backs off and relists by itself.
-            Err(error) => tracing::warn!(%error, "the scheduler's watch was interrupted"),
+            Err(error) => tracing::warn!(error = %Chain(&error), "the scheduler's watch was interrupted"),
         }
     }
 }

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use coracle_telemetry::Chain;
 use tokio_util::sync::CancellationToken;
 
 use crate::{backend::Backend, types::Revision};
@@ -43,7 +44,7 @@ pub async fn run(backend: Arc<dyn Backend>, policy: CompactionPolicy, shutdown: 
         };
         match backend.compact(to).await {
             Ok(()) => tracing::debug!(%to, "compacted the store"),
-            Err(error) => tracing::warn!(%to, %error, "could not compact the store"),
+            Err(error) => tracing::warn!(%to, error = %Chain(&error), "could not compact the store"),
         }
     }
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use coracle_api::status::{Reason, Status};
 use coracle_store::{Backend, Compare, KeyValue, Op, Revision, StoreError, Txn, TxnOutcome};
+use coracle_telemetry::Chain;
 use serde_json::Value;
 
 use super::{encode, resource::Resource, service_ips};
@@ -152,12 +153,7 @@ pub(crate) fn store_status(error: StoreError) -> Status {
         StoreError::Future { asked, current } => Status::too_large_resource_version(asked.0, current.0),
         StoreError::Closed => Status::service_unavailable("the server is shutting down"),
         error => {
-            let mut message = error.to_string();
-            let mut source = std::error::Error::source(&error);
-            while let Some(inner) = source {
-                message = format!("{message}: {inner}");
-                source = inner.source();
-            }
+            let message = Chain(&error).to_string();
             tracing::error!(error = message, "the store failed");
             Status::new(500, Reason::InternalError, message)
         }

@@ -12,6 +12,7 @@ use std::{
 };
 
 use coracle_store::{Event, KeyValue, Revision};
+use coracle_telemetry::Chain;
 use imbl::OrdSet;
 use parking_lot::RwLock;
 
@@ -296,7 +297,7 @@ impl ResourceCache {
             _ => self.index(json),
         };
         Entry::decode(&source, index)
-            .inspect_err(|error| tracing::error!(key = %kv.key, %error, "leaving out an object that cannot be read"))
+            .inspect_err(|error| tracing::error!(key = %kv.key, error = %Chain(&error), "leaving out an object that cannot be read"))
             .map(Arc::new)
             .ok()
     }

@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use coracle_telemetry::Chain;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 /// Some hours of an idle cluster, and thousands of deletions.
@@ -50,7 +51,9 @@ impl Reserve {
             Ok(()) => {
                 tracing::error!(path = %self.path.display(), "the disk is full: gave up the reserve; new objects are refused")
             }
-            Err(error) => tracing::error!(path = %self.path.display(), %error, "cannot give up the reserve"),
+            Err(error) => {
+                tracing::error!(path = %self.path.display(), error = %Chain(&error), "cannot give up the reserve")
+            }
         }
         given.is_ok()
     }
@@ -80,7 +83,7 @@ impl Reserve {
                 self.is_there = bytes > 0;
                 self.bytes = self.bytes.max(bytes);
             }
-            Err(error) => tracing::debug!(path = %self.path.display(), %error, "no room for a reserve"),
+            Err(error) => tracing::debug!(path = %self.path.display(), error = %Chain(&error), "no room for a reserve"),
         }
     }
 

@@ -11,6 +11,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
+use coracle_telemetry::Chain;
 use rusqlite::{Connection, ErrorCode, ffi, params};
 use tokio::sync::mpsc;
 
@@ -95,12 +96,12 @@ impl Writer {
                 Ok(true) => {}
                 Ok(false) => return self.jobs.blocking_recv(),
                 Err(error) if is_fatal(&error) => {
-                    tracing::error!(%error, "closing the store: the state of the disk is in doubt");
+                    tracing::error!(error = %Chain(&error), "closing the store: the state of the disk is in doubt");
                     return None;
                 }
                 Err(error) => {
                     // No retry here: the next job tries again, or fails with what its caller can act on.
-                    tracing::warn!(%error, "could not reclaim space in the store");
+                    tracing::warn!(error = %Chain(&error), "could not reclaim space in the store");
                     return self.jobs.blocking_recv();
                 }
             }
@@ -160,7 +161,7 @@ impl Writer {
             Err(source) if is_full(&source) && self.roll_back() && self.reserve.give_up() => {
                 // What the write-ahead log holds twice is room as well. Without it there is the reserve alone.
                 if let Err(error) = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
-                    tracing::debug!(%error, "could not truncate the write-ahead log");
+                    tracing::debug!(error = %Chain(&error), "could not truncate the write-ahead log");
                 }
                 self.commit(txns.into_iter().zip(batch.replies).collect())
             }
@@ -306,7 +307,7 @@ impl Writer {
     fn fail(&self, replies: Vec<Reply<TxnOutcome>>, source: rusqlite::Error) -> Next {
         let fatal = !self.roll_back() || is_fatal(&source);
         if fatal {
-            tracing::error!(error = %source, "closing the store: the state of the disk is in doubt");
+            tracing::error!(error = %Chain(&source), "closing the store: the state of the disk is in doubt");
         }
         if !is_full(&source) {
             *self.shared.failure.lock() = Some(format!("cannot write to {}: {source}", self.shared.dir.display()));
@@ -325,7 +326,7 @@ impl Writer {
         }
         let undone = self.connection.execute_batch("ROLLBACK");
         if let Err(error) = &undone {
-            tracing::error!(%error, "could not roll back a failed batch");
+            tracing::error!(error = %Chain(&error), "could not roll back a failed batch");
         }
         undone.is_ok()
     }
@@ -364,7 +365,7 @@ impl Writer {
         // Waiting callers get an answer when their job is dropped.
         drop(jobs);
         if let Err((_, error)) = connection.close() {
-            tracing::warn!(%error, "could not close the store cleanly");
+            tracing::warn!(error = %Chain(&error), "could not close the store cleanly");
         }
         drop(lock);
     }
