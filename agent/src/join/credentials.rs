@@ -181,7 +181,7 @@ pub(crate) async fn keep_renewed(
                 (wait, pause) = (renew_in(), RETRY_MIN);
             }
             Err(error) => {
-                tracing::warn!(certificate = purpose.name, %error, "renew a certificate");
+                tracing::warn!(certificate = purpose.name, error = error.as_str(), "renew a certificate");
                 wait = pause;
                 pause = (pause * 2).min(RETRY_MAX);
             }
