@@ -152,7 +152,7 @@ where
             Err(_) => Err(Status::timeout("request did not complete within the allotted timeout", RETRY_SECS)),
         }
     };
-    server.limits.worked_on(size, timely).await
+    server.limits.worked_on(asking, size, timely).await
 }
 
 /// Waits for the revision that a read asks for, if it is not there yet, without a place among those that are served.

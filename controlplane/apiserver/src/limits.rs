@@ -58,6 +58,8 @@ const AUTHENTICATIONS_WAITING: usize = 1024;
 const AUTHENTICATION_WAIT: Duration = Duration::from_secs(10);
 /// What is so large is worked on beside the runtime's threads.
 const LARGE: usize = 32 * 1024;
+/// Bytes of large bodies that wait for a core or have one, of everybody together.
+const LARGE_BYTES: usize = 24 << 20;
 /// How long that waits for a core.
 const LARGE_WAIT: Duration = Duration::from_secs(30);
 /// Bodies that nobody wants, read to their end at once.
@@ -79,6 +81,9 @@ pub(crate) struct Limits {
     authentications: Semaphore,
     strangers: Arc<Share>,
     large: Semaphore,
+    /// Of administrators and the parts of this process.
+    large_of_ours: Semaphore,
+    large_bytes: Arc<Share>,
     pub(crate) unwanted: Semaphore,
     /// Nobody can choose whom to share a flow with.
     hasher: RandomState,
@@ -129,6 +134,8 @@ impl Limits {
             authentications: Semaphore::new(AUTHENTICATIONS),
             strangers: whole(AUTHENTICATIONS_WAITING),
             large: Semaphore::new(cores.saturating_sub(1).max(1)),
+            large_of_ours: Semaphore::new(1),
+            large_bytes: quarter(LARGE_BYTES),
             unwanted: Semaphore::new(UNWANTED),
             hasher: RandomState::new(),
         }
@@ -242,16 +249,19 @@ impl Limits {
     /// as many at once as there are cores to spare: who asks for something small does not wait for it.
     ///
     /// # Errors
-    /// `work`'s, and 429 when no core came free.
+    /// `work`'s, and 429 when no core came free, or too much of the same identity waits for one.
     pub(crate) async fn worked_on<T>(
         &self,
+        asking: Asking,
         size: usize,
         work: impl Future<Output = Result<T, Status>>,
     ) -> Result<T, Status> {
         if size < LARGE {
             return work.await;
         }
-        let _permit = self.core().await?;
+        let is_other = asking.rank == Rank::Other;
+        let _line = if is_other { Some(self.large_bytes.take(asking.flow, size).ok_or_else(too_many)?) } else { None };
+        let _permit = Self::core(if is_other { &self.large } else { &self.large_of_ours }).await?;
         let runtime = Handle::current();
         match runtime.runtime_flavor() {
             RuntimeFlavor::MultiThread => block_in_place(|| runtime.block_on(Box::pin(work))),
@@ -268,15 +278,15 @@ impl Limits {
         if size < LARGE {
             return Ok(work());
         }
-        let _permit = self.core().await?;
+        let _permit = Self::core(&self.large).await?;
         Ok(match Handle::current().runtime_flavor() {
             RuntimeFlavor::MultiThread => block_in_place(work),
             _ => work(),
         })
     }
 
-    async fn core(&self) -> Result<SemaphorePermit<'_>, Status> {
-        match tokio::time::timeout(LARGE_WAIT, self.large.acquire()).await {
+    async fn core(cores: &Semaphore) -> Result<SemaphorePermit<'_>, Status> {
+        match tokio::time::timeout(LARGE_WAIT, cores.acquire()).await {
             Ok(Ok(permit)) => Ok(permit),
             _ => Err(too_many()),
         }

@@ -69,7 +69,7 @@ impl Reply {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type));
         }
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-        for warning in &self.warnings {
+        for warning in within_bounds(&self.warnings) {
             headers.extend(warning_header(warning).map(|value| (header::WARNING, value)));
         }
         // An own value replaces the usual one.
@@ -87,6 +87,23 @@ pub(crate) fn without_body(response: Response<Body>) -> Response<Body> {
         parts.headers.insert(header::CONTENT_LENGTH, size.into());
     }
     Response::from_parts(parts, Bytes::new().into())
+}
+
+/// As many warnings as clients read: all of them cut short where they would be more together.
+///
+/// Source: `k8s.io/apiserver/pkg/endpoints/filters/warning.go` at v1.37, `truncateAtTotalRunes`, `truncateItemRunes`.
+fn within_bounds(warnings: &[String]) -> impl Iterator<Item = &str> {
+    const TOTAL: usize = 4 * 1024;
+    const ITEM: usize = 256;
+    let cut = warnings.iter().map(String::len).sum::<usize>() > TOTAL;
+    let shortened = warnings.iter().map(move |warning| match warning.char_indices().nth(ITEM) {
+        Some((end, _)) if cut => &warning[..end],
+        _ => warning.as_str(),
+    });
+    shortened.scan(0, move |total, warning| {
+        *total += warning.len();
+        (*total <= TOTAL || !cut).then_some(warning)
+    })
 }
 
 /// `299 - "text"`, as RFC 7234 quotes it.
@@ -113,4 +130,19 @@ pub(crate) fn failure(status: &Status) -> Response<Body> {
         reply.headers.push((header::RETRY_AFTER, HeaderValue::from(retry)));
     }
     reply.into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_are_cut_to_what_clients_read() {
+        let long = vec!["é".repeat(3000); 100];
+        let kept: Vec<&str> = within_bounds(&long).collect();
+        assert!(!kept.is_empty() && kept.iter().map(|one| one.len()).sum::<usize>() <= 4096);
+        let short = vec!["a".repeat(300); 3];
+        assert_eq!(within_bounds(&short).count(), 3);
+        assert!(within_bounds(&short).all(|one| one.len() == 300));
+    }
 }

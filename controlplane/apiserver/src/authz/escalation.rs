@@ -3,16 +3,31 @@
 //! Source: `pkg/registry/rbac/validation/{rule,policy_comparator,policy_compact}.go` and
 //! `k8s.io/component-helpers/auth/rbac/validation` at v1.37.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::rule::{Names, Rule, url_covers};
 use crate::user::UserInfo;
+
+/// Most single permissions of what is handed out: a rule's verbs, groups, resources and names are multiplied, so a short
+/// one may ask for millions of comparisons.
+const MOST: usize = 10_000;
 
 /// Whether somebody with the rules `own` may hand out the rules `wanted`.
 ///
 /// # Errors
 /// What is missing, in upstream's words.
 pub(crate) fn confirm(user: &UserInfo, own: &[Rule], missing_roles: &[String], wanted: &[Rule]) -> Result<(), String> {
+    let count = wanted.iter().map(permissions).fold(0, usize::saturating_add);
+    if count > MOST && !holds_everything(own) {
+        return Err(format!(
+            "user {:?} is attempting to grant {count} single permissions (verbs x groups x resources x names), and not \
+             more than {MOST} can be compared with those held: split the role",
+            user.name
+        ));
+    }
     let missing = uncovered(own, wanted);
     if missing.is_empty() {
         return Ok(());
@@ -33,7 +48,25 @@ pub(crate) fn confirm(user: &UserInfo, own: &[Rule], missing_roles: &[String], w
 
 /// The single permissions in `wanted` that no rule of `own` gives.
 pub(crate) fn uncovered(own: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
+    if holds_everything(own) {
+        return Vec::new();
+    }
     wanted.iter().flat_map(break_down).filter(|one| !own.iter().any(|rule| covers(rule, one))).collect()
+}
+
+/// How many rules [`break_down`] gives.
+fn permissions(rule: &Rule) -> usize {
+    let named = [rule.groups.len(), rule.resources.len(), rule.names.len().max(1)];
+    let of_resources = named.into_iter().fold(1, usize::saturating_mul);
+    rule.verbs.len().saturating_mul(of_resources.saturating_add(rule.urls.len()))
+}
+
+/// Whether nothing is missing, whatever is asked for.
+fn holds_everything(own: &[Rule]) -> bool {
+    let has_any = |list: &Names| list.iter().any(|one| &**one == "*");
+    let resources = |rule: &Rule| has_any(&rule.groups) && has_any(&rule.resources) && rule.names.is_empty();
+    own.iter().any(|rule| has_any(&rule.verbs) && resources(rule))
+        && own.iter().any(|rule| has_any(&rule.verbs) && has_any(&rule.urls))
 }
 
 /// One rule a verb, group, resource and name, or a verb and path.
@@ -80,21 +113,21 @@ fn resource_covers(rule: &str, resource: &str) -> bool {
 
 /// The verbs of each resource together.
 fn compact(single: Vec<Rule>) -> Vec<Rule> {
-    let mut compacted: Vec<Rule> = Vec::new();
-    for rule in single {
-        let same = |known: &&mut Rule| {
-            !rule.resources.is_empty()
-                && known.groups == rule.groups
-                && known.resources == rule.resources
-                && known.names == rule.names
-        };
-        match compacted.iter_mut().find(same) {
-            Some(known) if known.verbs.contains(&rule.verbs[0]) => {}
-            Some(known) => known.verbs = known.verbs.iter().chain(&rule.verbs).cloned().collect(),
-            None => compacted.push(rule),
-        }
+    let (of_urls, of_resources): (Vec<Rule>, Vec<Rule>) =
+        single.into_iter().partition(|rule| rule.resources.is_empty());
+    let mut verbs: BTreeMap<(Names, Names, Names), Vec<Arc<str>>> = BTreeMap::new();
+    for rule in of_resources {
+        let known = verbs.entry((rule.groups, rule.resources, rule.names)).or_default();
+        known.extend(rule.verbs.into_iter().filter(|verb| !known.contains(verb)).collect::<Vec<_>>());
     }
-    compacted
+    let together = verbs.into_iter().map(|((groups, resources, names), verbs)| Rule {
+        groups,
+        resources,
+        names,
+        verbs: verbs.into(),
+        ..Rule::default()
+    });
+    together.chain(of_urls).collect()
 }
 
 /// `{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}`.
@@ -163,6 +196,18 @@ mod tests {
         for (own, wanted, expect) in table {
             assert_eq!(uncovered(&rules(own), &rules(wanted)).is_empty(), *expect, "{own} covers {wanted}");
         }
+    }
+
+    #[test]
+    fn a_short_rule_cannot_ask_for_endless_comparisons() {
+        let many: Vec<String> = (0..30).map(|at| at.to_string()).collect();
+        let wanted = rules(&json!([{"verbs": many, "apiGroups": many, "resources": many, "resourceNames": many}]));
+        let user = UserInfo::new("bob", &[]);
+        let own = rules(&json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]));
+        assert!(confirm(&user, &own, &[], &wanted).unwrap_err().contains("810000 single permissions"));
+        let all = rules(&json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
+            {"verbs": ["*"], "nonResourceURLs": ["*"]}]));
+        assert_eq!(confirm(&user, &all, &[], &wanted), Ok(()));
     }
 
     #[test]

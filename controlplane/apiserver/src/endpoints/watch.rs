@@ -27,6 +27,8 @@ const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 const BOOKMARK_LEAD: Duration = Duration::from_secs(2);
 /// Without `timeoutSeconds`: a random time from here to twice that, so that not all reconnect at once.
 const MIN_TIMEOUT_SECS: u64 = 1800;
+/// Longest that a client may ask for: nobody waits for more, and the clock ends somewhere.
+const MAX_TIMEOUT_SECS: u64 = 7 * 24 * 3600;
 const CHUNK: usize = 32 * 1024;
 const TOO_OLD: &str = "The resourceVersion for the provided watch is too old.";
 
@@ -68,7 +70,7 @@ pub(crate) async fn watch(call: &Call<'_>) -> Result<Reply, Status> {
         .filter(|secs| *secs > 0)
         .unwrap_or_else(|| MIN_TIMEOUT_SECS + rand::random::<u64>() % MIN_TIMEOUT_SECS);
     let now = Instant::now();
-    let deadline = now + Duration::from_secs(timeout);
+    let deadline = now + Duration::from_secs(timeout.min(MAX_TIMEOUT_SECS));
     let mut stream = WatchStream {
         watcher,
         initial: initial.into_iter(),

@@ -92,13 +92,20 @@ async fn large_bodies_are_worked_on_a_few_at_once_and_small_ones_do_not_wait() {
     let limits = Arc::new(limits());
     let all = u32::try_from(limits.large.available_permits()).unwrap();
     let taken = limits.large.acquire_many(all).await.unwrap();
-    assert_eq!(limits.worked_on(10, async { Ok(1) }).await.unwrap(), 1);
+    let user = limits.asking(&UserInfo::new("bob", &[]), false);
+    assert_eq!(limits.worked_on(user, 10, async { Ok(1) }).await.unwrap(), 1);
     let large = {
         let limits = Arc::clone(&limits);
-        tokio::spawn(async move { limits.worked_on(LARGE, async { Ok(2) }).await })
+        tokio::spawn(async move { limits.worked_on(user, LARGE, async { Ok(2) }).await })
     };
-    tokio::task::yield_now().await;
+    while limits.large_bytes.taken() == 0 {
+        tokio::task::yield_now().await;
+    }
     assert!(!large.is_finished());
+    let more = limits.worked_on(user, LARGE_BYTES / 4, async { Ok(3) }).await;
+    assert_eq!(more.unwrap_err().code, 429, "one identity waits with so much");
+    let admin = limits.asking(&UserInfo::component("admin"), true);
+    assert_eq!(limits.worked_on(admin, LARGE, async { Ok(4) }).await.unwrap(), 4, "and nobody of ours waits behind it");
     drop(taken);
     assert_eq!(large.await.unwrap().unwrap(), 2);
 }

@@ -4,6 +4,7 @@
 //! when it is known, so no reader parses to learn it.
 
 use bytes::Bytes;
+use coracle_api::status::Status;
 use coracle_store::Revision;
 use serde_json::Value;
 
@@ -17,6 +18,26 @@ pub(crate) fn strip(object: &mut Value) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("resourceVersion");
         metadata.remove("selfLink");
+    }
+}
+
+/// Deepest nesting of an object. JSON is read 127 levels deep, also here, and a list or an event around it is two more.
+const MOST_LEVELS: usize = 120;
+
+/// # Errors
+/// 400 for an object that could be written and never be read again.
+pub(crate) fn check_depth(object: &Value) -> Result<(), Status> {
+    if is_deeper(object, MOST_LEVELS) {
+        return Err(Status::bad_request(format!("the object is nested more than {MOST_LEVELS} levels deep")));
+    }
+    Ok(())
+}
+
+fn is_deeper(value: &Value, levels: usize) -> bool {
+    match value {
+        Value::Array(items) => levels == 0 || items.iter().any(|item| is_deeper(item, levels - 1)),
+        Value::Object(members) => levels == 0 || members.values().any(|member| is_deeper(member, levels - 1)),
+        _ => false,
     }
 }
 
@@ -54,6 +75,13 @@ pub(crate) fn set_revision(object: &mut Value, revision: Revision) {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn what_could_not_be_read_again_is_not_written() {
+        let nested = |levels| (1..levels).fold(Value::Array(Vec::new()), |inner, _| Value::Array(vec![inner]));
+        assert!(check_depth(&nested(MOST_LEVELS)).is_ok());
+        assert_eq!(check_depth(&nested(MOST_LEVELS + 1)).unwrap_err().code, 400);
+    }
 
     #[test]
     fn encoding_is_laid_out_and_takes_the_revision() {

@@ -3,6 +3,8 @@
 //! Source: `ValidatePodSpec`, `ValidatePodTemplateSpec` in `pkg/apis/core/validation/validation.go` at v1.37. The order
 //! of the checks is upstream's, so that messages with several errors read the same.
 
+use std::collections::HashSet;
+
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
@@ -148,10 +150,10 @@ fn readiness_gates(errors: &mut FieldErrors, path: &str, gates: &Value) {
 }
 
 fn scheduling_gates(errors: &mut FieldErrors, path: &str, gates: &Value) {
-    let gates = items(gates);
-    for (index, gate) in gates.iter().enumerate() {
+    let mut seen = HashSet::new();
+    for (index, gate) in items(gates).iter().enumerate() {
         check::qualified_name(errors, &format!("{path}[{index}]"), &gate["name"]);
-        if gates[..index].iter().any(|other| other["name"] == gate["name"]) {
+        if !seen.insert(string(&gate["name"])) {
             errors.duplicate(format!("{path}[{index}]"), &gate["name"]);
         }
     }

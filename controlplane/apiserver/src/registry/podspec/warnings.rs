@@ -2,6 +2,8 @@
 //!
 //! Source: `pkg/api/pod/warnings.go` at v1.37, of which this is the part that users meet.
 
+use std::collections::HashSet;
+
 use coracle_api::quantity::Quantity;
 use serde_json::Value;
 
@@ -169,23 +171,23 @@ fn pod_affinity(warnings: &mut Vec<String>, path: &str, affinity: &Value) {
 }
 
 fn repeated(warnings: &mut Vec<String>, path: &str, list: &Value, field: &str) {
-    let list = items(list);
-    for (index, one) in list.iter().enumerate() {
+    let mut seen = HashSet::new();
+    for (index, one) in items(list).iter().enumerate() {
         let value = string(&one[field]);
-        if list[..index].iter().any(|earlier| string(&earlier[field]) == value) {
+        if !seen.insert(value) {
             warnings.push(format!("{path}[{index}].{field}: duplicate {field} {value:?}"));
         }
     }
 }
 
 fn hidden_variables(warnings: &mut Vec<String>, path: &str, container: &Value) {
-    let variables = items(&container["env"]);
-    for (index, variable) in variables.iter().enumerate() {
+    let mut seen = HashSet::new();
+    for (index, variable) in items(&container["env"]).iter().enumerate() {
         let (name, value) = (string(&variable["name"]), string(&variable["value"]));
         let reference = format!("$({name})");
         // A later one may refer to an earlier one of the same name; that is no mistake.
         let refers = value.contains(&reference) && value != reference && variable["valueFrom"].is_null();
-        if !refers && variables[..index].iter().any(|earlier| earlier["name"] == variable["name"]) {
+        if !seen.insert(name) && !refers {
             warnings.push(format!(
                 "{path}.env[{index}]: hides previous definition of {name:?}, which may be dropped when using apply"
             ));
