@@ -22,6 +22,8 @@ const OWN_PARTS: usize = 3;
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     let base = path.ancestors().nth(OWN_PARTS).unwrap_or(Path::new("/"));
     let own = path.strip_prefix(base).map_err(io::Error::other)?;
+    // A short relative path begins here.
+    let base = if base.as_os_str().is_empty() { Path::new(".") } else { base };
     let base = rustix::fs::openat(CWD, base, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = File::from(rustix::fs::openat2(base, own, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?);

@@ -6,7 +6,7 @@
 //!
 //! Not here: what the text means.
 
-use std::collections::HashMap;
+use std::{borrow::Cow, collections::HashMap};
 
 use libyaml_safer::{EventData, Parser};
 
@@ -20,8 +20,10 @@ const MAX_ALIASED: usize = 1 << 20;
 /// # Errors
 /// Why not, in the words of Go's YAML reader.
 pub(super) fn check(body: &[u8]) -> Result<(), String> {
+    let text = apart(in_bytes(body)?);
+    let mut text: &[u8] = &text;
     let mut parser = Parser::new();
-    parser.set_input(body);
+    parser.set_input(&mut text);
     let mut seen = Seen::default();
     loop {
         let event = parser.parse().map_err(|error| malformed(&error))?;
@@ -35,6 +37,47 @@ pub(super) fn check(body: &[u8]) -> Result<(), String> {
             EventData::SequenceEnd | EventData::MappingEnd => seen.close(),
         }
     }
+}
+
+/// The text in UTF-8, whatever its byte order mark says.
+fn in_bytes(body: &[u8]) -> Result<Cow<'_, [u8]>, String> {
+    let wide = |of: fn([u8; 2]) -> u16| {
+        let units = body.chunks(2).map(|unit| of([unit[0], unit.get(1).copied().unwrap_or(0)]));
+        let text: Result<String, _> = char::decode_utf16(units).collect();
+        text.map(|text| Cow::Owned(text.into_bytes())).map_err(|_| "incomplete UTF-16 surrogate pair".to_owned())
+    };
+    match body {
+        [0xff, 0xfe, ..] => wide(u16::from_le_bytes),
+        [0xfe, 0xff, ..] => wide(u16::from_be_bytes),
+        _ => Ok(Cow::Borrowed(body)),
+    }
+}
+
+/// With a blank between a tag and the comma after it, as in `[!a,b]`: that means the same, and without it the parser
+/// panics (0.3.0, `scan_tag`). Elsewhere the blank is one more byte of a text that is only counted.
+fn apart(text: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
+    let mut commas = Vec::new();
+    let mut is_tag = false;
+    for (at, byte) in text.iter().enumerate() {
+        match byte {
+            b'!' => is_tag = true,
+            b',' if is_tag => commas.push(at),
+            _ => {}
+        }
+        is_tag &= !matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b',' | b'[' | b']' | b'{' | b'}');
+    }
+    if commas.is_empty() {
+        return text;
+    }
+    let mut apart = Vec::with_capacity(text.len() + commas.len());
+    let mut from = 0;
+    for at in commas {
+        apart.extend_from_slice(&text[from..at]);
+        apart.push(b' ');
+        from = at;
+    }
+    apart.extend_from_slice(&text[from..]);
+    apart.into()
 }
 
 fn malformed(error: &libyaml_safer::Error) -> String {
@@ -128,6 +171,21 @@ mod tests {
         ] {
             assert_eq!(check(text.as_bytes()), Ok(()), "{text}");
         }
+    }
+
+    #[test]
+    fn a_tag_may_stand_before_a_comma() {
+        for text in
+            ["a: [!c,*b,d]\nb: &b 1\n", "b: &b 1\na: [!c,*b,!!str,!h!s,{!x,y: 1}]\n", "a: \"wow!,\"\n", "[!,!,!]"]
+        {
+            let wide: Vec<u8> = [0xfeff].into_iter().chain(text.encode_utf16()).flat_map(u16::to_le_bytes).collect();
+            for body in [text.as_bytes(), &wide] {
+                // It is said, or taken; nothing panics.
+                let told = check(body);
+                assert!(told.is_ok() || !text.starts_with('b') || told.unwrap_err().contains("tag"), "{text}");
+            }
+        }
+        assert_eq!(apart(b"[!a,b, !c ,d]".into()), Cow::Borrowed(b"[!a ,b, !c ,d]"));
     }
 
     #[test]
