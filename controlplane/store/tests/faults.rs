@@ -50,6 +50,10 @@ async fn full_store_refuses_writes_and_keeps_what_it_acknowledged() {
     let store = SqliteBackend::open_with(dir.path(), options).unwrap();
     let written = fill(&store).await;
     assert!(matches!(put(&store, 99_999).await, Err(StoreError::DiskFull { .. })));
+    // The disk has room for the reserve, which does not help a store that is full by its own limit.
+    for _ in 0..3 {
+        assert!(matches!(put(&store, 99_999).await, Err(StoreError::DiskFull { .. })));
+    }
     assert_eq!((count(&store).await, store.current_revision()), (written, Revision(written)));
     drop(store);
     // With room again, it goes on where it was.

@@ -170,11 +170,13 @@ async fn hostile_bodies_are_refused_and_nobody_waits_for_it() {
         ("application/yaml", format!("{alias}metadata:\n  annotations:\n{aliases}")),
     ];
     // One user has no room for all of them.
-    let users = ["a", "b", "c", "d"].map(|name| Raw::outside(&server, UserInfo::new(name, &[])));
-    let attack: Vec<_> = users
+    let attack: Vec<_> = bodies
         .iter()
-        .flat_map(|user| bodies.iter().map(move |body| (user.clone(), body)))
-        .map(|(user, (kind, body))| {
+        .cycle()
+        .take(8)
+        .enumerate()
+        .map(|(at, (kind, body))| {
+            let user = Raw::outside(&server, UserInfo::new(&format!("u{at}"), &[]));
             let (kind, body) = (*kind, body.clone());
             tokio::spawn(async move { user.send("POST", REVIEWS, kind, body).await })
         })

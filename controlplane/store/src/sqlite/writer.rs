@@ -144,6 +144,12 @@ impl Writer {
 
     fn commit(&mut self, txns: Vec<(Txn, Reply<TxnOutcome>)>) -> Next {
         let txns = if self.reserve.allows_growth() { txns } else { self.refuse_growth(txns) };
+        self.carry_out(txns, true)
+    }
+
+    /// `has_reserve`: where the disk is full, the reserve may be given up, and what makes nothing new is tried once more.
+    /// Once: the disk may have room for a reserve and still none for the store, which has limits of its own.
+    fn carry_out(&mut self, txns: Vec<(Txn, Reply<TxnOutcome>)>, has_reserve: bool) -> Next {
         if txns.is_empty() {
             return Next::Work;
         }
@@ -157,13 +163,13 @@ impl Writer {
                 self.publish(batch);
                 Next::Work
             }
-            // Once more: only the first time there is something to give up.
-            Err(source) if is_full(&source) && self.roll_back() && self.reserve.give_up() => {
+            Err(source) if has_reserve && is_full(&source) && self.roll_back() && self.reserve.give_up() => {
                 // What the write-ahead log holds twice is room as well. Without it there is the reserve alone.
                 if let Err(error) = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
                     tracing::debug!(error = %Chain(&error), "could not truncate the write-ahead log");
                 }
-                self.commit(txns.into_iter().zip(batch.replies).collect())
+                let again = self.refuse_growth(txns.into_iter().zip(batch.replies).collect());
+                self.carry_out(again, false)
             }
             Err(source) => self.fail(batch.replies, source),
         }
