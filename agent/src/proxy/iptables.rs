@@ -3,7 +3,7 @@
 //! A change of some Services is one `iptables-restore` call made from what they were and what they are, without reading
 //! the kernel's rules: all of the nat table's change or nothing of it, then the same for the filter table.
 //! [`Writer::reconcile`] reads them: at the start (which takes a killed predecessor's rules over as they are), after a
-//! failure, and to repair what others changed. Services whose rules the kernel refuses are set aside ([`trial`]), so
+//! failure, and to repair what others changed. Services whose rules the kernel refuses are set aside (`trial`), so
 //! that the others get theirs. Blocks; runs no command itself.
 
 mod trial;

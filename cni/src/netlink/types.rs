@@ -74,7 +74,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// The message for [`Request`].
+    /// The message for a request.
     #[must_use]
     pub fn message(&self) -> RouteMessage {
         let mut builder = RouteMessageBuilder::<Ipv4Addr>::new()

@@ -176,7 +176,7 @@ async fn hostile_bodies_are_refused_and_nobody_waits_for_it() {
         .take(8)
         .enumerate()
         .map(|(at, (kind, body))| {
-            let user = Raw::outside(&server, UserInfo::new(&format!("u{at}"), &[]));
+            let user = Raw::outside(&server, UserInfo::new(format!("u{at}"), &[]));
             let (kind, body) = (*kind, body.clone());
             tokio::spawn(async move { user.send("POST", REVIEWS, kind, body).await })
         })
