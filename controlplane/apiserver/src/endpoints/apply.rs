@@ -13,7 +13,6 @@ use serde_json::{Map, Value};
 use super::{Call, create, update::check_name};
 use crate::{
     admission,
-    authz::{self, Attributes, ResourceTarget, Target},
     registry::{
         owners::{self, Owners},
         store::{
@@ -157,17 +156,7 @@ async fn make(
     if !meta::uid(config).is_empty() {
         return Err(Status::not_found(&call.resource.group_resource, &call.info.name));
     }
-    let target = ResourceTarget {
-        group: call.info.group,
-        resource: call.info.resource,
-        namespace: &call.info.namespace,
-        name: &call.info.name,
-        ..ResourceTarget::default()
-    };
-    let attributes = Attributes { user: call.user, verb: "create", target: Target::Resource(target) };
-    if !call.server.authorizer.allows(&attributes) {
-        return Err(authz::denied(&attributes, ""));
-    }
+    create::authorize(call)?;
     let object = owners.apply(call.resource, None, config, false)?;
     create::make(call, object, options, owners).await
 }

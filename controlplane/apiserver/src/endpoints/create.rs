@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::Call;
 use crate::{
     admission,
+    authz::{self, Attributes, ResourceTarget, Target},
     registry::{
         owners::Owners,
         store::{WriteOptions, Written},
@@ -25,6 +26,22 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
     let decoded = call.decode(&call.resource.gvk)?;
     let written = make(call, decoded.object, options, &Owners::of(call)).await?;
     call.written(written, decoded.warnings)
+}
+
+/// Asks whether the user may make what a PUT or an apply found missing: they were let in for another verb.
+///
+/// # Errors
+/// 403 if not.
+pub(super) fn authorize(call: &Call<'_>) -> Result<(), Status> {
+    let target = ResourceTarget {
+        group: call.info.group,
+        resource: call.info.resource,
+        namespace: &call.info.namespace,
+        name: &call.info.name,
+        ..ResourceTarget::default()
+    };
+    let attributes = Attributes { user: call.user, verb: "create", target: Target::Resource(target) };
+    if call.server.authorizer.allows(&attributes) { Ok(()) } else { Err(authz::denied(&attributes, "")) }
 }
 
 /// Admits and writes a new object, wherever it comes from.

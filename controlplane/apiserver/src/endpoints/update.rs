@@ -11,7 +11,6 @@ use serde_json::Value;
 use super::{Call, create};
 use crate::{
     admission,
-    authz::{self, Attributes, ResourceTarget, Target},
     registry::{
         owners::Owners,
         store::{WriteOptions, Written, update::Part},
@@ -73,17 +72,7 @@ async fn make(call: &Call<'_>, object: Value, options: WriteOptions, owners: &Ow
         let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: ");
         return Err(Status::conflict(resource, &call.info.name, why));
     }
-    let target = ResourceTarget {
-        group: call.info.group,
-        resource: call.info.resource,
-        namespace: &call.info.namespace,
-        name: &call.info.name,
-        ..ResourceTarget::default()
-    };
-    let attributes = Attributes { user: call.user, verb: "create", target: Target::Resource(target) };
-    if !call.server.authorizer.allows(&attributes) {
-        return Err(authz::denied(&attributes, ""));
-    }
+    create::authorize(call)?;
     create::make(call, object, options, owners).await
 }
 
