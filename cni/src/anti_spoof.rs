@@ -24,7 +24,7 @@ use rtnetlink::{
 
 use crate::{
     bridge::mac,
-    netlink::{Netlink, Request},
+    netlink::{Netlink, Request, attribute},
 };
 
 const ETH_IPV4: i32 = 0x0800;
@@ -170,13 +170,4 @@ fn filter(index: i32, program: &OwnedFd) -> TcMessage {
     message.attributes =
         vec![TcAttribute::Kind("bpf".into()), TcAttribute::Other(DefaultNla::new(TCA_OPTIONS, options))];
     message
-}
-
-/// Appends a netlink attribute: length, kind, value, padding to four bytes.
-fn attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    let length = u16::try_from(value.len() + 4).expect("short values");
-    bytes.extend_from_slice(&length.to_ne_bytes());
-    bytes.extend_from_slice(&kind.to_ne_bytes());
-    bytes.extend_from_slice(value);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
 }

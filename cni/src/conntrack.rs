@@ -7,6 +7,8 @@ use std::{io, net::Ipv4Addr};
 
 use rtnetlink::sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
 
+use crate::netlink::attribute;
+
 /// `NFNL_SUBSYS_CTNETLINK << 8`, and `IPCTNL_MSG_CT_{NEW,GET,DELETE}`.
 const NEW: u16 = 1 << 8;
 const GET: u16 = (1 << 8) | 1;
@@ -167,14 +169,6 @@ fn tuple(flow: &Flow) -> Vec<u8> {
     attribute(&mut all, TUPLE_ORIG | NESTED, &tuple);
     attribute(&mut all, ID, &flow.id.to_be_bytes());
     all
-}
-
-fn attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    let length = u16::try_from(value.len() + 4).expect("short values");
-    bytes.extend_from_slice(&length.to_ne_bytes());
-    bytes.extend_from_slice(&kind.to_ne_bytes());
-    bytes.extend_from_slice(value);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
 }
 
 fn parse(attributes: &[u8]) -> Option<Flow> {

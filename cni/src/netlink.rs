@@ -4,6 +4,7 @@
 //! addresses and routes are known beforehand and go out as one batch. The socket belongs to the namespace that it
 //! was opened in, whichever thread uses it later. Builds no messages beyond those that this crate and the agent need.
 
+mod attribute;
 mod types;
 
 use std::io;
@@ -26,6 +27,7 @@ use rtnetlink::{
     sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE},
 };
 
+pub(crate) use self::attribute::attribute;
 pub use self::types::{Link, Neighbour, Route, address_message};
 use self::types::{parse_link, parse_neighbour};
 
