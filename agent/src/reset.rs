@@ -3,10 +3,7 @@
 //! For `coracle reset`; refused while an agent runs. Goes on when a step fails and reports every failure at the end. What is
 //! removed is found in the system, not remembered: a node that was killed at any moment leaves nothing either.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::path::Path;
 
 use coracle_cni::{
     bridge,
@@ -19,7 +16,7 @@ use crate::{
     AgentConfig, mounts,
     network::routes,
     node_lock::{LockError, NodeLock},
-    removal, run,
+    removal, run, runtime,
 };
 
 /// Why something is left.
@@ -72,13 +69,12 @@ async fn remove_pods(config: &AgentConfig) -> Result<(), Box<dyn std::error::Err
 type Step<'a> = (&'static str, Box<dyn FnOnce() -> Result<(), String> + 'a>);
 
 fn remove_rest(config: &AgentConfig) -> Vec<String> {
-    let cgroup = config.cgroup_root.trim_end_matches('/');
     let steps: [Step<'_>; 6] = [
         ("mounts", Box::new(|| unmount_below(&[&config.run_dir, &config.agent_dir().join("pods")]))),
         ("rules", Box::new(|| remove_rules().map_err(|error| error.to_string()))),
         ("routes", Box::new(remove_routes)),
         ("bridge", Box::new(|| remove_bridge(&config.bridge))),
-        ("cgroups", Box::new(|| remove_cgroups(&format!("{cgroup}/kubepods")))),
+        ("cgroups", Box::new(|| remove_cgroups(&config.cgroup_root))),
         ("run directory", Box::new(|| remove_dir(&config.run_dir))),
     ];
     steps.into_iter().filter_map(|(what, step)| step().err().map(|why| format!("{what}: {why}"))).collect()
@@ -148,29 +144,10 @@ fn unmount_below(dirs: &[&Path]) -> Result<(), String> {
     if failures.is_empty() { Ok(()) } else { Err(failures.join(", ")) }
 }
 
-/// Removes the (empty) cgroup and its children in every hierarchy.
-fn remove_cgroups(path: &str) -> Result<(), String> {
-    let mounts = fs::read_dir("/sys/fs/cgroup").map_err(|error| error.to_string())?;
-    let roots = mounts.flatten().map(|entry| entry.path()).chain([PathBuf::from("/sys/fs/cgroup")]);
-    let mut failures = Vec::new();
-    for root in roots.map(|mount| mount.join(path.trim_start_matches('/'))) {
-        if root.is_dir() {
-            remove_cgroup(&root, &mut failures);
-        }
-    }
-    if failures.is_empty() { Ok(()) } else { Err(failures.join(", ")) }
-}
-
-fn remove_cgroup(path: &Path, failures: &mut Vec<String>) {
-    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            remove_cgroup(&entry.path(), failures);
-        }
-    }
-    match fs::remove_dir(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => failures.push(format!("{}: {error}", path.display())),
-        _ => {}
-    }
+/// The pods' cgroups, and what of the way there is empty without them.
+fn remove_cgroups(root: &str) -> Result<(), String> {
+    let pods = format!("{}/kubepods", root.trim_end_matches('/'));
+    runtime::remove_cgroups(&pods).map_err(|error| Chain(&error).to_string())
 }
 
 fn remove_dir(path: &Path) -> Result<(), String> {

@@ -41,6 +41,7 @@ use tokio::{
 pub use local::{LocalRuntime, RuntimeConfig};
 pub use types::*;
 
+pub(crate) use cgroup::remove as remove_cgroups;
 pub(crate) use checkpoint::unknown as lost_in_a_reboot;
 
 /// A container or sandbox changed: look again. Lossy (a lagging receiver relists).

@@ -214,6 +214,7 @@ impl Cluster {
         let name = self.nodes[index].name.clone();
         let output = crate::process::run(&mut self.reset_command(&name));
         let mut left = residue::find(&self.site, &name);
+        left.extend(residue::node_cgroups(&self.site, &name));
         if !output.status.success() {
             left.push(format!("coracle reset: {}", String::from_utf8_lossy(&output.stderr)));
         }

@@ -44,6 +44,13 @@ fn cgroups_below(name: &str) -> Vec<String> {
     hierarchies().map(|mount| mount.join(name)).flat_map(|path| leaves(&path)).collect()
 }
 
+/// The node's own cgroups, empty ones too, in every hierarchy: nothing of them outlives a reset.
+pub fn node_cgroups(site: &Site, host: &str) -> Vec<String> {
+    let name = site.cgroup(host);
+    let places = hierarchies().map(|mount| mount.join(name.trim_start_matches('/')));
+    places.filter(|path| path.is_dir()).map(|path| format!("cgroup {}", path.display())).collect()
+}
+
 fn leaves(path: &Path) -> Vec<String> {
     let children = fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path()).filter(|p| p.is_dir());
     let mut found: Vec<String> = children.flat_map(|child| leaves(&child)).collect();

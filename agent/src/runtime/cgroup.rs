@@ -28,6 +28,15 @@ pub(super) struct Hierarchies {
     unified: Option<PathBuf>,
 }
 
+/// Ends what runs in a cgroup and removes it, everything below it, and every parent that is empty then.
+///
+/// # Errors
+/// What cannot be removed; trying again is harmless.
+pub(crate) fn remove(path: &str) -> Result<(), RuntimeError> {
+    let hierarchies = Hierarchies::detect().map_err(|source| state("read", "/proc/self/mountinfo".into(), source))?;
+    hierarchies.destroy(path, &BTreeSet::new())
+}
+
 impl Hierarchies {
     /// Those of this process's mount namespace.
     pub(super) fn detect() -> io::Result<Self> {
