@@ -3,7 +3,10 @@
 //! Every function panics if something does not hold. Files are made in one directory below `$TMPDIR` with a name that is
 //! always the same, so that a run can be repeated. Nothing here is part of the agent.
 
-use std::{fs, path::Path, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 pub use crate::{
     image::fuzzing::{image_archive, image_documents, image_layer, image_reference, registry_challenge},

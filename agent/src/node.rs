@@ -32,7 +32,6 @@ use crate::{
     runtime::ImageService,
     watch::{self, Pulse},
 };
-
 use clock::ClockView;
 use facts::Machine;
 use health::{Examiner, Health};

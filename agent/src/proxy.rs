@@ -29,8 +29,6 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::watch::{self, Pulse};
-
 use self::{
     change_tracker::ChangeTracker,
     conntrack::Targets,
@@ -38,6 +36,7 @@ use self::{
     rules::Frame,
     service_route::ServiceRoute,
 };
+use crate::watch::{self, Pulse};
 
 /// Most events taken into one transaction: bounds how long a flood can hold the first of it back.
 const BURST: usize = 10_000;

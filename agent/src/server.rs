@@ -34,7 +34,6 @@ use crate::{
     proxy::health::RulesView,
     runtime::types::{ContainerState, ContainerStatus, PodUid},
 };
-
 use auth::Acceptor;
 use reply::{Body, ReplyError, exposition, json, text};
 pub(crate) use usage::Recorder;

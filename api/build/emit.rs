@@ -8,9 +8,7 @@
 //! text   an offset into the text section (4) and a length (2); names come first, descriptions after them
 //! ```
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::path::Path;
+use std::{collections::BTreeMap, fmt::Write as _, path::Path};
 
 use crate::join::{Element, Field, Shape, Type};
 

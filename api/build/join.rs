@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::openapi::{Definition, Schema};
-use crate::protobuf::{self, Message, marker, normalize, prose};
-use crate::supplement::Facts;
+use crate::{
+    openapi::{Definition, Schema},
+    protobuf::{self, Message, marker, normalize, prose},
+    supplement::Facts,
+};
 
 /// One type of the table.
 #[derive(Debug)]

@@ -1,9 +1,7 @@
 //! Reads the `JsonSchema` implementations of `k8s-openapi`: each holds one definition of Kubernetes' OpenAPI document
 //! as a literal, with Rust paths in place of references.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
+use std::{collections::BTreeMap, fs, path::Path};
 
 /// One definition of the OpenAPI document.
 pub(crate) struct Definition {

@@ -1,8 +1,6 @@
 //! Reads the messages of `k8s-pb`: tags from the attributes, markers from the doc comments.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
+use std::{collections::BTreeMap, fs, path::Path};
 
 /// One protobuf message.
 #[derive(Debug, Default)]

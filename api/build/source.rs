@@ -6,8 +6,10 @@
 //! `Cargo.lock` is not watched, as it changes often: another version of either crate is another dependency of this
 //! package, and cargo runs the build script again for that.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 /// The directory of a crate's sources.
 pub(crate) fn crate_dir(name: &str) -> PathBuf {

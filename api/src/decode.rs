@@ -18,12 +18,13 @@ mod yaml_bounds;
 use serde::{Deserialize, de::DeserializeSeed};
 use serde_json::Value;
 
-use crate::meta;
-use crate::resource::Gvk;
-use crate::schema::{Type, table};
-use crate::status::{Status, quote};
-
 use self::visit::{Context, Failure, ObjectSeed};
+use crate::{
+    meta,
+    resource::Gvk,
+    schema::{Type, table},
+    status::{Status, quote},
+};
 
 pub(crate) use self::go_json::syntax_error as json_syntax_error;
 

@@ -4,14 +4,15 @@
 //! Fields are written in the order of their numbers, as Go does; what is absent in JSON is absent here, which every
 //! reader takes for zero. Lists are taken item by item: the text of a large one is never held as a tree.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 
-use crate::resource::Gvk;
-use crate::schema::{Element, Field, FieldKind, Type, table};
+use crate::{
+    resource::Gvk,
+    schema::{Element, Field, FieldKind, Type, table},
+};
 
 const PREFIX: &[u8] = b"k8s\0";
 const META_GROUP: &str = "meta.k8s.io/";

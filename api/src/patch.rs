@@ -10,10 +10,12 @@ pub mod strategic;
 
 use serde_json::Value;
 
-use crate::decode::{Decoded, FieldValidation, decode_value};
-use crate::resource::Gvk;
-use crate::schema::Type;
-use crate::status::{Details, FieldErrors, Reason, Status};
+use crate::{
+    decode::{Decoded, FieldValidation, decode_value},
+    resource::Gvk,
+    schema::Type,
+    status::{Details, FieldErrors, Reason, Status},
+};
 
 /// Prunes a patched object and checks its types.
 ///

@@ -5,10 +5,12 @@
 //!
 //! Source: `k8s.io/apimachinery/pkg/api/resource/quantity.go`.
 
-use std::cmp::Ordering;
-use std::fmt;
-use std::ops::{Add, AddAssign, Neg, Sub, SubAssign};
-use std::str::FromStr;
+use std::{
+    cmp::Ordering,
+    fmt,
+    ops::{Add, AddAssign, Neg, Sub, SubAssign},
+    str::FromStr,
+};
 
 use thiserror::Error;
 

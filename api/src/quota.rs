@@ -13,8 +13,10 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::meta;
-use crate::quantity::{Format, Quantity};
+use crate::{
+    meta,
+    quantity::{Format, Quantity},
+};
 
 pub use pod::{missing, sum_requests};
 

@@ -11,8 +11,7 @@ mod openapi;
 
 pub use self::openapi::{closure, openapi_v3_schema};
 
-use std::cmp::Ordering;
-use std::fmt;
+use std::{cmp::Ordering, fmt};
 
 use crate::resource::Gvk;
 

@@ -14,8 +14,7 @@ use std::fmt;
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::name;
-use crate::status::quote;
+use crate::{name, status::quote};
 
 /// A selector that cannot be understood; the text is upstream's.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

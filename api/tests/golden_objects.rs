@@ -8,10 +8,12 @@
 
 use std::path::PathBuf;
 
-use coracle_api::decode::{ContentType, FieldValidation, decode};
-use coracle_api::meta;
-use coracle_api::resource::Gvk;
-use coracle_api::schema::table;
+use coracle_api::{
+    decode::{ContentType, FieldValidation, decode},
+    meta,
+    resource::Gvk,
+    schema::table,
+};
 use serde_json::Value;
 
 const SERVED: [&str; 19] = [

@@ -175,6 +175,44 @@ impl<'ast> Visit<'ast> for Functions {
     }
 }
 
+/// One tree a crate (`use std::{..}`), in three groups: std, crates, this crate.
+#[test]
+fn imports_have_one_style() {
+    let problems = sources().into_iter().flat_map(|(name, text)| {
+        let file = parse(&name, &text);
+        let own = file.items.iter().filter_map(|item| match item {
+            syn::Item::Mod(module) => Some(module.ident.to_string()),
+            _ => None,
+        });
+        let own: BTreeSet<String> = own.collect();
+        let roots = file.items.iter().filter_map(|item| match item {
+            syn::Item::Use(item) if item.attrs.is_empty() && item.vis == syn::Visibility::Inherited => root(&item.tree),
+            _ => None,
+        });
+        let roots: Vec<String> = roots.collect();
+        let group = |root: &str| match root {
+            "std" | "core" | "alloc" => 0,
+            "crate" | "self" | "super" => 2,
+            root => 1 + u8::from(own.contains(root)),
+        };
+        let twice = roots.iter().collect::<BTreeSet<_>>().len() < roots.len();
+        let unordered = !roots.is_sorted_by_key(|root| group(root));
+        let problem = if twice { Some("a crate has two trees") } else { unordered.then_some("the groups are mixed") };
+        problem.map(|problem| format!("{name}: {problem}: {}", roots.join(", ")))
+    });
+    report(problems.collect());
+}
+
+/// The first name of an import that has one.
+fn root(tree: &syn::UseTree) -> Option<String> {
+    match tree {
+        syn::UseTree::Path(path) => Some(path.ident.to_string()),
+        syn::UseTree::Name(name) => Some(name.ident.to_string()),
+        syn::UseTree::Rename(name) => Some(name.ident.to_string()),
+        syn::UseTree::Glob(_) | syn::UseTree::Group(_) => None,
+    }
+}
+
 /// What `unsafe` may be in: the same files that ARCHITECTURE.md names with their reasons.
 #[test]
 fn unsafe_is_where_the_architecture_says() {

@@ -3,8 +3,8 @@
 //! [`Identity`] is what TLS asks at each handshake, so that a renewed certificate is used without a restart.
 
 use std::{
-    fs, io,
-    io::Write,
+    fs,
+    io::{self, Write},
     net::IpAddr,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::Path,

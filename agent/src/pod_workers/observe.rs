@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use coracle_telemetry::Chain;
+
 use super::{PodWorker, remembered};
 use crate::{
     pod::{PodExt, system_time},
@@ -9,7 +11,6 @@ use crate::{
     prober::Seed,
     runtime::types::{ContainerState, ContainerStatus, SandboxState, SandboxStatus},
 };
-use coracle_telemetry::Chain;
 
 /// What ran before the agent did is probed anew once the API server has told what it knows of it, or is silent this long.
 const SILENCE: Duration = Duration::from_secs(30);

@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use coracle_telemetry::Chain;
+
 use super::{PodWorker, RuntimeState};
 use crate::{
     allocation,
@@ -11,7 +13,6 @@ use crate::{
     pod_actions::PodActions,
     runtime::RuntimeError,
 };
-use coracle_telemetry::Chain;
 
 /// How often room is looked for, for want of which a resize waits.
 pub(super) const ROOM_PAUSE: Duration = Duration::from_secs(5);

@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use coracle_telemetry::Chain;
+
 use super::PodWorker;
 use crate::{
     pod::PodExt,
@@ -11,7 +13,6 @@ use crate::{
         types::{ContainerState, SandboxState},
     },
 };
-use coracle_telemetry::Chain;
 
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(10);

@@ -2,14 +2,14 @@
 
 use std::{path::Path, sync::Arc};
 
+use coracle_shim_protocol::layout;
+
 use super::{
     ContainerId, RuntimeError, SandboxId, checkpoint,
     entries::{Sandbox, blocking},
     local::Inner,
     sandbox_stop,
 };
-use coracle_shim_protocol::layout;
-
 use crate::removal;
 
 pub(super) async fn remove(inner: &Arc<Inner>, id: &SandboxId) -> Result<(), RuntimeError> {

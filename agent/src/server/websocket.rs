@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use bytes::Bytes;
 use futures::{
     StreamExt as _,
     stream::{SplitSink, SplitStream},
@@ -21,9 +23,6 @@ use tokio_tungstenite::{
         protocol::{CloseFrame, Role, WebSocketConfig, frame::coding::CloseCode},
     },
 };
-
-use base64::{Engine as _, prelude::BASE64_STANDARD};
-use bytes::Bytes;
 
 use super::reply::{self, Body, ReplyError};
 

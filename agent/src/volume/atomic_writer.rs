@@ -10,11 +10,10 @@
 use std::{
     collections::BTreeSet,
     fs,
+    io::Write,
     os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown, symlink},
     path::Path,
 };
-
-use std::io::Write;
 
 use super::{FileProjection, KindError, Payload, make_dir, ownership, remove_tree};
 

@@ -3,16 +3,19 @@
 //! The wire format is read along the schema table; no generated code. What the table does not number is skipped, as
 //! protobuf asks. Nothing is copied before it is known where it goes, and lengths are checked before they are believed.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
 use serde_json::{Map, Number, Value};
 
-use super::visit::{Failure, is_unset};
-use super::{Parsed, scalar};
-use crate::meta;
-use crate::resource::Gvk;
-use crate::schema::{Element, Field, FieldKind, Type, table};
+use super::{
+    Parsed, scalar,
+    visit::{Failure, is_unset},
+};
+use crate::{
+    meta,
+    resource::Gvk,
+    schema::{Element, Field, FieldKind, Type, table},
+};
 
 const PREFIX: &[u8] = b"k8s\0";
 const MAX_DEPTH: usize = 100;

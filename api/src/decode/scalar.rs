@@ -2,14 +2,15 @@
 
 use std::borrow::Cow;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Number, Value};
 
-use crate::meta;
-use crate::quantity::Quantity;
-use crate::schema::{Element, FieldKind};
-use crate::status::quote;
+use crate::{
+    meta,
+    quantity::Quantity,
+    schema::{Element, FieldKind},
+    status::quote,
+};
 
 /// Why a value does not fit.
 #[derive(Debug)]

@@ -1,14 +1,15 @@
 //! The visitor that JSON, YAML and JSON values share: it walks the schema while the parser walks the text.
 
-use std::borrow::Cow;
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::scalar;
-use crate::schema::{Element, Field, FieldKind, Type};
-use crate::status::quote;
+use crate::{
+    schema::{Element, Field, FieldKind, Type},
+    status::quote,
+};
 
 /// Upstream stops collecting here too.
 const MAX_STRICT_ERRORS: usize = 100;

@@ -7,10 +7,12 @@ use std::collections::HashSet;
 use serde::de::DeserializeSeed;
 use serde_json::Value;
 
-use super::visit::{Context, Failure, ObjectSeed};
-use super::{TypeMeta, yaml_bounds};
-use crate::schema::Type;
-use crate::status::quote;
+use super::{
+    TypeMeta,
+    visit::{Context, Failure, ObjectSeed},
+    yaml_bounds,
+};
+use crate::{schema::Type, status::quote};
 
 pub(super) fn parse(body: &[u8], ty: Type, context: &mut Context) -> Result<Value, Failure> {
     yaml_bounds::check(body).map_err(|why| Failure::Syntax(format!("error converting YAML to JSON: yaml: {why}")))?;

@@ -16,13 +16,16 @@ mod typed;
 
 use serde_json::Value;
 
-use crate::meta;
-use crate::schema::Type;
-use crate::status::{Cause, Status, quote};
-
-use self::managers::{Manager, Managers};
-use self::set::Set;
-use self::typed::Shape;
+use self::{
+    managers::{Manager, Managers},
+    set::Set,
+    typed::Shape,
+};
+use crate::{
+    meta,
+    schema::Type,
+    status::{Cause, Status, quote},
+};
 
 /// Who writes, and how.
 #[derive(Debug, Clone, Copy)]

@@ -17,8 +17,10 @@ use std::collections::HashSet;
 use serde_json::{Map, Value};
 
 use super::{does_not_fit, read_object};
-use crate::schema::{Element, Field, FieldKind, Type};
-use crate::status::Status;
+use crate::{
+    schema::{Element, Field, FieldKind, Type},
+    status::Status,
+};
 
 const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";

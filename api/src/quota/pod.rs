@@ -2,8 +2,10 @@
 //!
 //! Source: `pkg/quota/v1/evaluator/core/pods.go`, `k8s.io/component-helpers/resource` at v1.37.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use serde_json::Value;

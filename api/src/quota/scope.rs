@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::meta;
-use crate::quantity::Quantity;
+use crate::{meta, quantity::Quantity};
 
 /// The scopes of a quota's `spec`, all in the form of `scopeSelector`.
 pub(super) fn requirements(spec: &Value) -> Vec<Value> {

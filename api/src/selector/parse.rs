@@ -1,8 +1,7 @@
 //! The grammar of the `labelSelector` parameter.
 
 use super::{Operator, ParseSelectorError, Requirement};
-use crate::name;
-use crate::status::quote;
+use crate::{name, status::quote};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Token {

@@ -2,8 +2,7 @@
 //!
 //! Source: `k8s.io/apimachinery/pkg/util/validation/field/errors.go`.
 
-use std::collections::HashSet;
-use std::fmt;
+use std::{collections::HashSet, fmt};
 
 use serde_json::Value;
 

@@ -11,12 +11,16 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::metrics_api;
-use crate::registry::kinds;
-use crate::registry::strategy::{ResourceInfo, Scope};
-use crate::review;
-use crate::table::accept::{media_ranges, takes_json};
-use crate::unstored;
+use crate::{
+    metrics_api,
+    registry::{
+        kinds,
+        strategy::{ResourceInfo, Scope},
+    },
+    review,
+    table::accept::{media_ranges, takes_json},
+    unstored,
+};
 
 /// Which discovery document `/api` and `/apis` give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -57,9 +57,10 @@ fn last_seen(entry: &Entry) -> Option<Timestamp> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::{registry::store::WriteOptions, testing};
-    use serde_json::json;
 
     #[tokio::test]
     async fn events_go_an_hour_after_they_were_last_seen() {

@@ -16,14 +16,18 @@ pub(crate) mod v2;
 
 use std::sync::LazyLock;
 
-use coracle_api::resource::Gvk;
-use coracle_api::schema::{self, Type};
+use coracle_api::{
+    resource::Gvk,
+    schema::{self, Type},
+};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::discovery::{Document, group_versions, infos};
-use crate::metrics_api;
-use crate::registry::strategy::{ResourceInfo, Subresource};
+use crate::{
+    discovery::{Document, group_versions, infos},
+    metrics_api,
+    registry::strategy::{ResourceInfo, Subresource},
+};
 
 const REF_PREFIX: &str = "#/components/schemas/";
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";

@@ -30,10 +30,9 @@ mod file;
 mod issue;
 mod kubeconfig;
 
+use crate::user::{GROUP_MASTERS, GROUP_NODES};
 pub use file::{keep_private, write_private};
 use issue::{Authority, AuthorityName, CA, KUBELET_CA, Profile};
-
-use crate::user::{GROUP_MASTERS, GROUP_NODES};
 
 /// CN of the client certificate that the API server shows to the nodes' port 10250. Agents admit it by this name.
 pub const KUBELET_CLIENT_NAME: &str = "kube-apiserver-kubelet-client";

@@ -10,8 +10,7 @@
 pub mod accept;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 
 use crate::registry::strategy::{Column, Strategy};
 

@@ -2,12 +2,9 @@
 //!
 //! No I/O and no tasks here; [`crate::informer`] feeds it. Objects are shared by `Arc` and never changed in place.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::Arc;
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use kube::Resource;
-use kube::runtime::watcher::Event;
+use kube::{Resource, runtime::watcher::Event};
 use parking_lot::RwLock;
 
 /// Namespace and name of an object; the namespace is empty for cluster-wide kinds.

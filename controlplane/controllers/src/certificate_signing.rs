@@ -14,27 +14,34 @@
 //!
 //! Source: `pkg/controller/certificates/{approver,signer,cleaner}/` at v1.37.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use coracle_telemetry::Chain;
 use ipnet::IpNet;
-use k8s_openapi::ByteString;
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
-use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
-use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, PostParams};
-use kube::{Api, Client};
+use k8s_openapi::{
+    ByteString,
+    api::{
+        authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
+        certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition},
+        core::v1::Node,
+    },
+    apimachinery::pkg::apis::meta::v1::Time,
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, PostParams},
+};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::cache::{Cache, Change, Key};
-use crate::context::{Context, is_not_found};
-use crate::controller::{self, CallContext, Outcome, ReconcileError};
-use crate::informer::Informer;
-use crate::work_queue::WorkQueue;
+use crate::{
+    cache::{Cache, Change, Key},
+    context::{Context, is_not_found},
+    controller::{self, CallContext, Outcome, ReconcileError},
+    informer::Informer,
+    work_queue::WorkQueue,
+};
 
 pub(crate) mod authority;
 mod own_names;

@@ -2,17 +2,20 @@
 //!
 //! Source: `pkg/controller/controller_ref_manager.go` (ClaimPods, ClaimReplicaSets, RecheckDeletionTimestamp) at v1.37.
 
-use std::fmt::Debug;
-use std::sync::Arc;
+use std::{fmt::Debug, sync::Arc};
 
 use k8s_openapi::NamespaceResourceScope;
-use kube::api::{Patch, PatchParams};
-use kube::core::Selector;
-use kube::{Api, Client, Resource};
+use kube::{
+    Api, Client, Resource,
+    api::{Patch, PatchParams},
+    core::Selector,
+};
 use serde::de::DeserializeOwned;
 
-use crate::controller::{CallContext, ReconcileError, ignore_missing};
-use crate::owner::{adopt_patch, claim, controller_reference, release_patch};
+use crate::{
+    controller::{CallContext, ReconcileError, ignore_missing},
+    owner::{adopt_patch, claim, controller_reference, release_patch},
+};
 
 /// The objects among `candidates` that belong to `owner`, after adopting and releasing. What is adopted gets
 /// `finalizer`, if there is one, and what is released loses it.

@@ -1,7 +1,6 @@
 //! The ways to the API: one for what all controllers share, and one for each controller with rights of its own.
 
-use std::fmt;
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use kube::Client;
 

@@ -6,16 +6,20 @@ use std::sync::Arc;
 
 use coracle_api::selector::LabelSelector;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::{Cache, Key};
-use crate::context::{Context, is_not_found};
-use crate::controller::{self, CallContext, Outcome};
-use crate::informer::Informer;
-use crate::work_queue::WorkQueue;
+use crate::{
+    cache::{Cache, Key},
+    context::{Context, is_not_found},
+    controller::{self, CallContext, Outcome},
+    informer::Informer,
+    work_queue::WorkQueue,
+};
 
 /// A label that every role of a new cluster has: nobody aggregates by it.
 const BOOTSTRAPPING: &str = "kubernetes.io/bootstrapping";

@@ -1,10 +1,8 @@
 //! What the controllers are told at start. Plain validated values; nothing here reads files or the environment.
 
-use std::fmt;
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
-use coracle_api::exposition::Registry;
-use coracle_api::pod_network::PodNetwork;
+use coracle_api::{exposition::Registry, pod_network::PodNetwork};
 use ipnet::{IpNet, Ipv4Net};
 
 /// A certificate authority with its key.

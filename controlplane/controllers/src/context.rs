@@ -1,14 +1,10 @@
 //! What every controller gets: the way to the API, the settings and the event recorder.
 
-use std::hash::Hash;
-use std::sync::Arc;
+use std::{hash::Hash, sync::Arc};
 
 use kube::Client;
 
-use crate::clients::Clients;
-use crate::config::ControllersConfig;
-use crate::event_recorder::EventRecorder;
-use crate::work_queue::WorkQueue;
+use crate::{clients::Clients, config::ControllersConfig, event_recorder::EventRecorder, work_queue::WorkQueue};
 
 /// Handed to each controller's constructor.
 #[derive(Clone)]

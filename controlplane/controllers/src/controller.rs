@@ -2,20 +2,17 @@
 //!
 //! A reconcile that fails, hangs or panics costs its own key a back-off and nothing else.
 
-use std::fmt::Display;
-use std::future::Future;
-use std::hash::Hash;
-use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{fmt::Display, future::Future, hash::Hash, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 
-use crate::context::{is_conflict, is_not_found};
-use crate::work_queue::WorkQueue;
+use crate::{
+    context::{is_conflict, is_not_found},
+    work_queue::WorkQueue,
+};
 
 /// Longest time one reconcile may take.
 const RECONCILE_DEADLINE: Duration = Duration::from_secs(60);

@@ -7,22 +7,28 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet};
-use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, PostParams, Preconditions};
-use kube::core::SelectorExt;
-use kube::{Api, Client};
+use k8s_openapi::{
+    api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet},
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, PostParams, Preconditions},
+    core::SelectorExt,
+};
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::{Cache, Change, Key};
-use crate::claim::claim_all;
-use crate::context::{Context, is_already_exists, is_namespace_terminating, is_not_found, message_of};
-use crate::controller::{self, CallContext, Outcome, ReconcileError, or_event};
-use crate::event_recorder::{EventRecorder, EventType};
-use crate::informer::Informer;
-use crate::owner::{controller_of, is_controlled_by, selector_of};
-use crate::pod::Pod;
-use crate::work_queue::WorkQueue;
+use crate::{
+    cache::{Cache, Change, Key},
+    claim::claim_all,
+    context::{Context, is_already_exists, is_namespace_terminating, is_not_found, message_of},
+    controller::{self, CallContext, Outcome, ReconcileError, or_event},
+    event_recorder::{EventRecorder, EventType},
+    informer::Informer,
+    owner::{controller_of, is_controlled_by, selector_of},
+    pod::Pod,
+    work_queue::WorkQueue,
+};
 
 mod hash;
 mod plan;

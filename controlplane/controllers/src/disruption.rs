@@ -6,27 +6,34 @@
 //!
 //! Source: `pkg/controller/disruption/disruption.go` at v1.37.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use k8s_openapi::jiff::Timestamp;
-use kube::api::{DynamicObject, PostParams};
-use kube::core::Selector;
-use kube::{Api, Client};
+use k8s_openapi::{
+    api::{
+        apps::v1::{Deployment, ReplicaSet},
+        policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus},
+    },
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client,
+    api::{DynamicObject, PostParams},
+    core::Selector,
+};
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::{Cache, Change, Key};
-use crate::context::{Context, is_conflict, message_of};
-use crate::controller::{self, CallContext, Outcome, ReconcileError, ignore_missing};
-use crate::event_recorder::{EventRecorder, EventType};
-use crate::informer::Informer;
-use crate::owner::controller_of;
-use crate::pod::Pod;
-use crate::served_kinds::ServedKinds;
-use crate::work_queue::WorkQueue;
+use crate::{
+    cache::{Cache, Change, Key},
+    context::{Context, is_conflict, message_of},
+    controller::{self, CallContext, Outcome, ReconcileError, ignore_missing},
+    event_recorder::{EventRecorder, EventType},
+    informer::Informer,
+    owner::controller_of,
+    pod::Pod,
+    served_kinds::ServedKinds,
+    work_queue::WorkQueue,
+};
 
 mod plan;
 mod stale;

@@ -5,23 +5,26 @@
 //!
 //! Source: `pkg/controller/endpoint/endpoints_controller.go` at v1.37.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Service};
-use kube::api::{DeleteParams, ObjectMeta, PostParams};
-use kube::{Api, Client};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, ObjectMeta, PostParams},
+};
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::{Cache, Change, Key};
-use crate::context::{Context, is_already_exists, is_namespace_terminating, is_not_found};
-use crate::controller::{self, CallContext, Outcome};
-use crate::endpointslice::plan::pod_reference;
-use crate::informer::Informer;
-use crate::pod::Pod;
-use crate::pod_state;
-use crate::service_endpoints::{self, Family, HEADLESS, selects};
-use crate::work_queue::WorkQueue;
+use crate::{
+    cache::{Cache, Change, Key},
+    context::{Context, is_already_exists, is_namespace_terminating, is_not_found},
+    controller::{self, CallContext, Outcome},
+    endpointslice::plan::pod_reference,
+    informer::Informer,
+    pod::Pod,
+    pod_state,
+    service_endpoints::{self, Family, HEADLESS, selects},
+    work_queue::WorkQueue,
+};
 
 /// Services worked on at once.
 const WORKERS: usize = 4;

@@ -8,21 +8,27 @@
 use std::sync::Arc;
 
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::{Node, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DeleteParams, PostParams};
-use kube::{Api, Client};
+use k8s_openapi::api::{
+    core::v1::{Node, Service},
+    discovery::v1::EndpointSlice,
+};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, PostParams},
+};
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::{Cache, Change, Key};
-use crate::context::{Context, is_namespace_terminating, is_not_found, message_of};
-use crate::controller::{self, CallContext, Outcome, ReconcileError, or_event};
-use crate::event_recorder::{EventRecorder, EventType};
-use crate::expectations::{Expectations, Round};
-use crate::informer::Informer;
-use crate::pod::Pod;
-use crate::service_endpoints::{self, selects};
-use crate::work_queue::WorkQueue;
+use crate::{
+    cache::{Cache, Change, Key},
+    context::{Context, is_namespace_terminating, is_not_found, message_of},
+    controller::{self, CallContext, Outcome, ReconcileError, or_event},
+    event_recorder::{EventRecorder, EventType},
+    expectations::{Expectations, Round},
+    informer::Informer,
+    pod::Pod,
+    service_endpoints::{self, selects},
+    work_queue::WorkQueue,
+};
 
 pub(crate) mod plan;
 #[cfg(test)]

@@ -5,22 +5,26 @@
 //!
 //! Source: `pkg/controller/endpointslicemirroring` at v1.37.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
-use std::sync::Arc;
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
-use k8s_openapi::api::core::v1::{EndpointAddress, EndpointSubset, Endpoints, Service};
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
-use kube::api::{DeleteParams, ObjectMeta, PostParams};
-use kube::{Api, Client};
+use k8s_openapi::api::{
+    core::v1::{EndpointAddress, EndpointSubset, Endpoints, Service},
+    discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice},
+};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, ObjectMeta, PostParams},
+};
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::{Cache, Key};
-use crate::context::{Context, is_namespace_terminating, is_not_found};
-use crate::controller::{self, CallContext, Outcome, or_event};
-use crate::informer::Informer;
-use crate::owner::controller_reference;
-use crate::work_queue::WorkQueue;
+use crate::{
+    cache::{Cache, Key},
+    context::{Context, is_namespace_terminating, is_not_found},
+    controller::{self, CallContext, Outcome, or_event},
+    informer::Informer,
+    owner::controller_reference,
+    work_queue::WorkQueue,
+};
 
 /// Services worked on at once.
 const WORKERS: usize = 5;

@@ -6,10 +6,12 @@
 //!
 //! Source: `pkg/controller/controller_utils.go` (UIDTrackingControllerExpectations) at v1.37.
 
-use std::collections::{HashMap, HashSet};
-use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
+use std::{
+    collections::{HashMap, HashSet},
+    future::Future,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;

@@ -8,25 +8,31 @@
 //!
 //! Source: `pkg/controller/garbagecollector/garbagecollector.go` at v1.37.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
-use std::time::Duration;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, Preconditions};
-use kube::{Api, Client, Resource};
+use kube::{
+    Api, Client, Resource,
+    api::{DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, Preconditions},
+};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::cache::Change;
-use crate::context::{Context, is_conflict, is_not_found};
-use crate::controller::{self, CallContext, Outcome, ReconcileError};
-use crate::informer::Informer;
-use crate::served_kinds::{GroupKind, ServedKind, ServedKinds};
-use crate::work_queue::WorkQueue;
+use crate::{
+    cache::Change,
+    context::{Context, is_conflict, is_not_found},
+    controller::{self, CallContext, Outcome, ReconcileError},
+    informer::Informer,
+    served_kinds::{GroupKind, ServedKind, ServedKinds},
+    work_queue::WorkQueue,
+};
 
 mod graph;
 mod monitor;

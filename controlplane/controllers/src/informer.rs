@@ -3,13 +3,13 @@
 //! Handlers run on the informer's task, in the order of events, and must be quick: they add keys to queues.
 //! Informers only read. `managedFields` are dropped before anything is kept, and each kind may drop more.
 
-use std::fmt::Debug;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use futures::StreamExt;
-use kube::runtime::watcher::{self, watcher};
-use kube::{Api, Resource};
+use kube::{
+    Api, Resource,
+    runtime::watcher::{self, watcher},
+};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

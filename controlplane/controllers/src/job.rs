@@ -6,29 +6,33 @@
 //!
 //! Source: `pkg/controller/job/job_controller.go`, `pkg/controller/ttlafterfinished` at v1.37.
 
-use std::borrow::Cow;
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
-use k8s_openapi::api::batch::v1::{Job, JobStatus};
-use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, PostParams, Preconditions};
-use kube::core::SelectorExt;
-use kube::{Api, Client};
+use k8s_openapi::{
+    api::batch::v1::{Job, JobStatus},
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, PostParams, Preconditions},
+    core::SelectorExt,
+};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::{Cache, Change, Key};
-use crate::claim::claim_all;
-use crate::context::{Context, message_of};
-use crate::controller::{self, CallContext, Outcome, ReconcileError, ignore_missing, or_event};
-use crate::event_recorder::{EventRecorder, EventType};
-use crate::informer::Informer;
-use crate::owner::{controller_of, selector_of};
-use crate::pod::Pod;
-use crate::pod_control::PodControl;
-use crate::pod_state;
-use crate::work_queue::WorkQueue;
+use crate::{
+    cache::{Cache, Change, Key},
+    claim::claim_all,
+    context::{Context, message_of},
+    controller::{self, CallContext, Outcome, ReconcileError, ignore_missing, or_event},
+    event_recorder::{EventRecorder, EventType},
+    informer::Informer,
+    owner::{controller_of, selector_of},
+    pod::Pod,
+    pod_control::PodControl,
+    pod_state,
+    work_queue::WorkQueue,
+};
 
 mod backoff;
 mod indexes;

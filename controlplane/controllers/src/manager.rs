@@ -1,53 +1,55 @@
 //! Builds all informers and controllers, connects them, and runs them until told to stop.
 
-use std::fmt::Debug;
-use std::sync::Arc;
+use std::{fmt::Debug, sync::Arc};
 
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{
-    ConfigMap, Endpoints, Namespace, Node, ResourceQuota, Secret, Service, ServiceAccount,
+use k8s_openapi::api::{
+    apps::v1::{Deployment, ReplicaSet},
+    batch::v1::Job,
+    certificates::v1::CertificateSigningRequest,
+    coordination::v1::Lease,
+    core::v1::{ConfigMap, Endpoints, Namespace, Node, ResourceQuota, Secret, Service, ServiceAccount},
+    discovery::v1::EndpointSlice,
+    policy::v1::PodDisruptionBudget,
+    rbac::v1::ClusterRole,
 };
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::rbac::v1::ClusterRole;
-use kube::runtime::watcher;
-use kube::{Api, Client, Resource};
+use kube::{Api, Client, Resource, runtime::watcher};
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::certificate_signing::CertificateController;
-use crate::certificate_signing::authority::{Authorities, AuthorityError};
-use crate::clients::Clients;
-use crate::cluster_role_aggregation::{self, ClusterRoleAggregation};
-use crate::config::ControllersConfig;
-use crate::context::Context;
-use crate::deployment::DeploymentController;
-use crate::disruption::DisruptionController;
-use crate::endpoints::EndpointsController;
-use crate::endpointslice::EndpointSliceController;
-use crate::endpointslice_mirroring::MirroringController;
-use crate::event_recorder;
-use crate::garbage_collector::GarbageCollector;
-use crate::informer::Informer;
-use crate::job::JobController;
-use crate::namespace::NamespaceController;
-use crate::namespace_content::{self, NamespaceContentController};
-use crate::node_ipam::NodeIpamController;
-use crate::node_lifecycle::{self, NodeLifecycleController};
-use crate::pod::{self, Pod};
-use crate::pod_gc::PodGcController;
-use crate::replicaset::ReplicaSetController;
-use crate::resource_quota::ResourceQuotaController;
-use crate::served_kinds::ServedKinds;
-use crate::service_endpoints::ServiceTrigger;
-use crate::taint_eviction::TaintEvictionController;
-use crate::tasks::Tasks;
-use crate::token_cleaner::{self, TokenCleaner};
-use crate::token_secrets::{self, TokenSecretsController};
+use crate::{
+    certificate_signing::{
+        CertificateController,
+        authority::{Authorities, AuthorityError},
+    },
+    clients::Clients,
+    cluster_role_aggregation::{self, ClusterRoleAggregation},
+    config::ControllersConfig,
+    context::Context,
+    deployment::DeploymentController,
+    disruption::DisruptionController,
+    endpoints::EndpointsController,
+    endpointslice::EndpointSliceController,
+    endpointslice_mirroring::MirroringController,
+    event_recorder,
+    garbage_collector::GarbageCollector,
+    informer::Informer,
+    job::JobController,
+    namespace::NamespaceController,
+    namespace_content::{self, NamespaceContentController},
+    node_ipam::NodeIpamController,
+    node_lifecycle::{self, NodeLifecycleController},
+    pod::{self, Pod},
+    pod_gc::PodGcController,
+    replicaset::ReplicaSetController,
+    resource_quota::ResourceQuotaController,
+    served_kinds::ServedKinds,
+    service_endpoints::ServiceTrigger,
+    taint_eviction::TaintEvictionController,
+    tasks::Tasks,
+    token_cleaner::{self, TokenCleaner},
+    token_secrets::{self, TokenSecretsController},
+};
 
 /// Why the controllers could not start.
 #[derive(Debug, thiserror::Error)]

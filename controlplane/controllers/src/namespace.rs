@@ -5,27 +5,28 @@
 //!
 //! Source: `pkg/controller/namespace/deletion/namespaced_resources_deleter.go` at v1.37.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
-use kube::{Api, Client};
+use k8s_openapi::{api::core::v1::Namespace, jiff::Timestamp};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, DynamicObject, ListParams, PostParams},
+};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use crate::cache::{Cache, Change, Key};
-use crate::context::{Context, is_not_found, message_of};
-use crate::controller::{self, CallContext, Outcome, ReconcileError, or_event};
-use crate::garbage_collector::GarbageCollector;
-use crate::informer::Informer;
-use crate::pod::Pod;
-use crate::served_kinds::{ServedKind, ServedKinds};
-use crate::work_queue::WorkQueue;
+use crate::{
+    cache::{Cache, Change, Key},
+    context::{Context, is_not_found, message_of},
+    controller::{self, CallContext, Outcome, ReconcileError, or_event},
+    garbage_collector::GarbageCollector,
+    informer::Informer,
+    pod::Pod,
+    served_kinds::{ServedKind, ServedKinds},
+    work_queue::WorkQueue,
+};
 
 mod plan;
 

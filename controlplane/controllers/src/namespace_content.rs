@@ -8,15 +8,19 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
-use kube::api::{ObjectMeta, PostParams};
-use kube::{Api, Client};
+use kube::{
+    Api, Client,
+    api::{ObjectMeta, PostParams},
+};
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::{Cache, Change, Key};
-use crate::context::{Context, is_already_exists, is_namespace_terminating, is_not_found};
-use crate::controller::{self, CallContext, Outcome, ReconcileError, or_event};
-use crate::informer::Informer;
-use crate::work_queue::WorkQueue;
+use crate::{
+    cache::{Cache, Change, Key},
+    context::{Context, is_already_exists, is_namespace_terminating, is_not_found},
+    controller::{self, CallContext, Outcome, ReconcileError, or_event},
+    informer::Informer,
+    work_queue::WorkQueue,
+};
 
 /// Namespaces worked on at once.
 const WORKERS: usize = 4;

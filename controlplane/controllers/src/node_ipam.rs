@@ -5,24 +5,27 @@
 //!
 //! Source: `pkg/controller/nodeipam/ipam/range_allocator.go` at v1.37.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use coracle_api::pod_network;
 use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::{Cache, Key};
-use crate::context::{Context, is_not_found};
-use crate::controller::{self, CallContext, Outcome, ReconcileError};
-use crate::event_recorder::{EventRecorder, EventType};
-use crate::informer::Informer;
-use crate::work_queue::WorkQueue;
+use crate::{
+    cache::{Cache, Key},
+    context::{Context, is_not_found},
+    controller::{self, CallContext, Outcome, ReconcileError},
+    event_recorder::{EventRecorder, EventType},
+    informer::Informer,
+    work_queue::WorkQueue,
+};
 
 const COMPONENT: &str = "cidrAllocator";
 

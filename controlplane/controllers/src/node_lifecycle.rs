@@ -6,30 +6,36 @@
 //!
 //! Source: `pkg/controller/nodelifecycle/node_lifecycle_controller.go` at v1.37.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::future::join_all;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use k8s_openapi::{
+    api::{
+        coordination::v1::Lease,
+        core::v1::{Node, NodeCondition, Taint},
+    },
+    apimachinery::pkg::apis::meta::v1::Time,
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::{Cache, Change, Key};
-use crate::context::{Context, is_not_found};
-use crate::controller::{self, CallContext, Outcome, ReconcileError, or_event};
-use crate::event_recorder::{EventRecorder, EventType};
-use crate::informer::Informer;
-use crate::pod::Pod;
-use crate::pod_state;
-use crate::work_queue::WorkQueue;
+use crate::{
+    cache::{Cache, Change, Key},
+    context::{Context, is_not_found},
+    controller::{self, CallContext, Outcome, ReconcileError, or_event},
+    event_recorder::{EventRecorder, EventType},
+    informer::Informer,
+    pod::Pod,
+    pod_state,
+    work_queue::WorkQueue,
+};
 
 pub(crate) mod plan;
 #[cfg(test)]

@@ -2,13 +2,14 @@
 //!
 //! Source: `pkg/controller/controller_ref_manager.go` at v1.37.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
-use kube::Resource;
-use kube::api::ObjectMeta;
-use kube::core::{Selector, SelectorExt};
+use kube::{
+    Resource,
+    api::ObjectMeta,
+    core::{Selector, SelectorExt},
+};
 use serde_json::{Value, json};
 
 /// The reference with `controller: true`.
@@ -103,8 +104,7 @@ pub(crate) fn selector_of(selector: &LabelSelector) -> Option<Selector> {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-    use k8s_openapi::jiff::Timestamp;
+    use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
     use super::*;
     use crate::pod::Pod;

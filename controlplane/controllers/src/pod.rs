@@ -3,14 +3,14 @@
 //! There are more pods than objects of any other kind, and a whole one in types takes several times the memory of its
 //! text. The names are those of the whole type, `k8s_openapi`'s, which is what controllers create.
 
-use std::borrow::Cow;
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
-use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::{self, PodCondition, PodIP, Toleration};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::Resource;
-use kube::api::ObjectMeta;
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::core::v1::{self, PodCondition, PodIP, Toleration},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use kube::{Resource, api::ObjectMeta};
 use serde::{Deserialize, Deserializer};
 
 /// Different lists of tolerations that are shared; pods have the same few.

@@ -5,19 +5,22 @@
 //! Source: `pkg/controller/controller_utils.go` (RealPodControl), `slowStartBatch` in
 //! `pkg/controller/replicaset/replica_set.go` at v1.37.
 
-use std::borrow::Cow;
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use futures::future::join_all;
 use k8s_openapi::api::core::v1;
-use kube::api::{DeleteParams, PostParams, Preconditions};
-use kube::{Api, Client, Resource};
+use kube::{
+    Api, Client, Resource,
+    api::{DeleteParams, PostParams, Preconditions},
+};
 
-use crate::cache::Key;
-use crate::context::{Context, is_namespace_terminating, is_not_found, message_of};
-use crate::event_recorder::{EventRecorder, EventType};
-use crate::expectations::{Expectations, Round};
-use crate::pod::Pod;
+use crate::{
+    cache::Key,
+    context::{Context, is_namespace_terminating, is_not_found, message_of},
+    event_recorder::{EventRecorder, EventType},
+    expectations::{Expectations, Round},
+    pod::Pod,
+};
 
 /// The hand of one controller.
 pub(crate) struct PodControl {

@@ -5,25 +5,27 @@
 //!
 //! Source: `pkg/controller/podgc/gc_controller.go` at v1.37.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use kube::{Api, Client};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
+};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::{Cache, Change, Key};
-use crate::context::{Context, is_not_found};
-use crate::controller::{self, CallContext, Outcome};
-use crate::informer::Informer;
-use crate::pod::Pod;
-use crate::pod_state;
-use crate::work_queue::WorkQueue;
+use crate::{
+    cache::{Cache, Change, Key},
+    context::{Context, is_not_found},
+    controller::{self, CallContext, Outcome},
+    informer::Informer,
+    pod::Pod,
+    pod_state,
+    work_queue::WorkQueue,
+};
 
 /// How often finished pods are counted.
 const COUNT_PERIOD: Duration = Duration::from_secs(20);
@@ -230,12 +232,11 @@ fn surplus(mut finished: Vec<Arc<Pod>>, threshold: usize) -> Vec<Arc<Pod>> {
 
 #[cfg(test)]
 mod tests {
-    use crate::pod::PodSpec;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-    use k8s_openapi::jiff::Timestamp;
+    use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
     use kube::api::ObjectMeta;
 
     use super::*;
+    use crate::pod::PodSpec;
 
     fn pod(node: &str, terminating: bool, created: i64) -> Arc<Pod> {
         let at = Timestamp::from_second(created).unwrap();

@@ -5,8 +5,7 @@
 use std::time::Duration;
 
 use coracle_api::meta;
-use k8s_openapi::api::core::v1::PodCondition;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{api::core::v1::PodCondition, jiff::Timestamp};
 use serde_json::{Value, json};
 
 use crate::pod::Pod;

@@ -5,27 +5,28 @@
 //!
 //! Source: `pkg/controller/replicaset/replica_set.go` at v1.37.
 
-use std::borrow::Cow;
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
-use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use k8s_openapi::jiff::Timestamp;
-use kube::api::PostParams;
-use kube::core::SelectorExt;
-use kube::{Api, Client};
+use k8s_openapi::{
+    api::apps::v1::{ReplicaSet, ReplicaSetStatus},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+    jiff::Timestamp,
+};
+use kube::{Api, Client, api::PostParams, core::SelectorExt};
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::{Cache, Change, Key};
-use crate::claim::claim_all;
-use crate::context::{Context, is_namespace_terminating, message_of};
-use crate::controller::{self, CallContext, Outcome, ReconcileError, ignore_missing, or_event};
-use crate::informer::Informer;
-use crate::owner::{controller_of, selector_of};
-use crate::pod::Pod;
-use crate::pod_control::PodControl;
-use crate::pod_state;
-use crate::work_queue::WorkQueue;
+use crate::{
+    cache::{Cache, Change, Key},
+    claim::claim_all,
+    context::{Context, is_namespace_terminating, message_of},
+    controller::{self, CallContext, Outcome, ReconcileError, ignore_missing, or_event},
+    informer::Informer,
+    owner::{controller_of, selector_of},
+    pod::Pod,
+    pod_control::PodControl,
+    pod_state,
+    work_queue::WorkQueue,
+};
 
 mod plan;
 #[cfg(test)]

@@ -6,28 +6,32 @@
 //!
 //! Source: `pkg/controller/resourcequota/resource_quota_controller.go` at v1.37.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use coracle_api::quantity::{Format, Quantity};
-use coracle_api::quota::{self, Amounts};
+use coracle_api::{
+    quantity::{Format, Quantity},
+    quota::{self, Amounts},
+};
 use k8s_openapi::api::core::v1::{ResourceQuota, Service};
-use kube::api::{DynamicObject, ListParams, PostParams};
-use kube::core::discovery::ApiResource;
-use kube::{Api, Client};
+use kube::{
+    Api, Client,
+    api::{DynamicObject, ListParams, PostParams},
+    core::discovery::ApiResource,
+};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::{Cache, Change, Key};
-use crate::context::{Context, is_not_found};
-use crate::controller::{self, CallContext, Outcome, ReconcileError};
-use crate::garbage_collector::GarbageCollector;
-use crate::informer::Informer;
-use crate::pod::Pod;
-use crate::pod_state;
-use crate::served_kinds::ServedKinds;
-use crate::work_queue::WorkQueue;
+use crate::{
+    cache::{Cache, Change, Key},
+    context::{Context, is_not_found},
+    controller::{self, CallContext, Outcome, ReconcileError},
+    garbage_collector::GarbageCollector,
+    informer::Informer,
+    pod::Pod,
+    pod_state,
+    served_kinds::ServedKinds,
+    work_queue::WorkQueue,
+};
 
 /// Quotas counted at once.
 const WORKERS: usize = 5;

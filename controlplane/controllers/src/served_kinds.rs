@@ -1,11 +1,12 @@
 //! Which kinds the API server serves, as discovery says.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
-use kube::Client;
-use kube::core::discovery::{ApiResource, Scope, verbs};
-use kube::discovery::Discovery;
+use kube::{
+    Client,
+    core::discovery::{ApiResource, Scope, verbs},
+    discovery::Discovery,
+};
 use parking_lot::RwLock;
 
 /// A kind that can be listed, in the version that its group prefers.

@@ -4,17 +4,20 @@
 //!
 //! Source: `k8s.io/endpointslice/util` and `pkg/api/v1/pod/util.go` (FindPort) at v1.37.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
-use k8s_openapi::api::core::v1::{Service, ServicePort};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use k8s_openapi::{
+    api::core::v1::{Service, ServicePort},
+    apimachinery::pkg::util::intstr::IntOrString,
+};
 
-use crate::cache::{Cache, Change, Key};
-use crate::informer::Informer;
-use crate::pod::Pod;
-use crate::pod_state;
-use crate::work_queue::WorkQueue;
+use crate::{
+    cache::{Cache, Change, Key},
+    informer::Informer,
+    pod::Pod,
+    pod_state,
+    work_queue::WorkQueue,
+};
 
 /// The label of a headless Service's endpoints.
 pub(crate) const HEADLESS: &str = "service.kubernetes.io/headless";

@@ -7,27 +7,31 @@
 //!
 //! Source: `pkg/controller/tainteviction/taint_eviction.go` at v1.37.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::{Node, Taint, Toleration};
-use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, Preconditions};
-use kube::{Api, Client};
+use k8s_openapi::{
+    api::core::v1::{Node, Taint, Toleration},
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Preconditions},
+};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::{Cache, Change, Key};
-use crate::context::{Context, is_not_found};
-use crate::controller::{self, CallContext, Outcome};
-use crate::event_recorder::{EventRecorder, EventType};
-use crate::informer::Informer;
-use crate::node_lifecycle::plan::{NO_EXECUTE, NOT_READY, UNREACHABLE};
-use crate::pod::Pod;
-use crate::pod_state;
-use crate::work_queue::WorkQueue;
+use crate::{
+    cache::{Cache, Change, Key},
+    context::{Context, is_not_found},
+    controller::{self, CallContext, Outcome},
+    event_recorder::{EventRecorder, EventType},
+    informer::Informer,
+    node_lifecycle::plan::{NO_EXECUTE, NOT_READY, UNREACHABLE},
+    pod::Pod,
+    pod_state,
+    work_queue::WorkQueue,
+};
 
 /// Pods worked on at once.
 const WORKERS: usize = 8;

@@ -6,8 +6,10 @@
 use std::collections::HashMap;
 
 use futures::future::try_join_all;
-use tokio::sync::watch;
-use tokio::task::{self, JoinSet};
+use tokio::{
+    sync::watch,
+    task::{self, JoinSet},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::manager::RunError;

@@ -2,20 +2,22 @@
 //!
 //! Source: `pkg/controller/bootstrap/tokencleaner.go` at v1.37.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, Preconditions};
-use kube::{Api, Client};
+use k8s_openapi::{api::core::v1::Secret, jiff::Timestamp};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Preconditions},
+};
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::{Cache, Key};
-use crate::context::{Context, is_not_found};
-use crate::controller::{self, CallContext, Outcome};
-use crate::informer::Informer;
-use crate::work_queue::WorkQueue;
+use crate::{
+    cache::{Cache, Key},
+    context::{Context, is_not_found},
+    controller::{self, CallContext, Outcome},
+    informer::Informer,
+    work_queue::WorkQueue,
+};
 
 /// The `type` of the Secrets that are tokens.
 pub(crate) const TOKEN_TYPE: &str = "bootstrap.kubernetes.io/token";

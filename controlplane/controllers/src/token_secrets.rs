@@ -7,15 +7,19 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
-use kube::api::{DeleteParams, Preconditions};
-use kube::{Api, Client};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Preconditions},
+};
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::{Cache, Change, Key};
-use crate::context::Context;
-use crate::controller::{self, CallContext, Outcome, ignore_missing};
-use crate::informer::Informer;
-use crate::work_queue::WorkQueue;
+use crate::{
+    cache::{Cache, Change, Key},
+    context::Context,
+    controller::{self, CallContext, Outcome, ignore_missing},
+    informer::Informer,
+    work_queue::WorkQueue,
+};
 
 /// The only type that is watched.
 pub(crate) const SECRET_TYPE: &str = "kubernetes.io/service-account-token";

@@ -8,16 +8,19 @@
 //!
 //! Source: `k8s.io/client-go/util/workqueue` at v1.37.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::hash::Hash;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    hash::Hash,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
 
 use coracle_api::exposition::{Family, Kind, Registry, Times};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
 /// First delay after a failure.
 const BACKOFF_BASE: Duration = Duration::from_millis(5);

@@ -2,11 +2,13 @@
 //!
 //! Source: `pkg/scheduler/metrics/metrics.go` at v1.37.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicI64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
 };
-use std::time::Duration;
 
 use coracle_api::exposition::{Family, Kind, Registry, Times};
 

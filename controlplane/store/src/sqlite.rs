@@ -23,7 +23,10 @@ mod writer;
 use std::{
     fs::File,
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicU64, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     thread::JoinHandle,
 };
 
@@ -37,7 +40,6 @@ use crate::{
     error::StoreError,
     types::{KeyValue, RangeRequest, RangeResponse, Revision, Txn, TxnOutcome},
 };
-
 use index::State;
 use read::Readers;
 use reserve::Reserve;

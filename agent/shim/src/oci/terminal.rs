@@ -3,8 +3,10 @@
 use std::{
     fs,
     io::IoSliceMut,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
-    os::unix::{fs::OpenOptionsExt, net::UnixListener},
+    os::{
+        fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd},
+        unix::{fs::OpenOptionsExt, net::UnixListener},
+    },
     path::{Path, PathBuf},
 };
 
@@ -16,7 +18,6 @@ use nix::{
     sys::socket::{ControlMessageOwned, MsgFlags, recvmsg},
     unistd::{Gid, Uid, fchown},
 };
-use std::os::fd::AsFd;
 
 /// The socket on which libcontainer hands over the master of a new container's terminal.
 pub(super) struct ConsoleSocket {

@@ -9,7 +9,7 @@
 use std::{
     fs,
     io::{self, Write},
-    os::unix::net::UnixStream,
+    os::{fd::AsRawFd, unix::net::UnixStream},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -23,7 +23,6 @@ use nix::{
     },
     unistd::Pid,
 };
-use std::os::fd::AsRawFd;
 
 use super::{cgroup, log::Log, streams::Streams};
 

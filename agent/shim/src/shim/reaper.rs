@@ -2,6 +2,8 @@
 //!
 //! In an empty root of its own: containers see it under `/proc/1`.
 
+use std::path::Path;
+
 use nix::{
     errno::Errno,
     mount::{MntFlags, MsFlags, mount, umount2},
@@ -12,7 +14,6 @@ use nix::{
     },
     unistd::{chdir, pause, pivot_root},
 };
-use std::path::Path;
 
 /// Clones it; returns its PID in the node's namespace.
 #[allow(unsafe_code, reason = "clone into a new PID namespace has no fork-like wrapper")]

@@ -10,8 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use coracle_shim_protocol as protocol;
-use coracle_shim_protocol::{Call, Create, Exec, Failure, FailureKind, HelperRequest, Message, Reply, Request, layout};
+use coracle_shim_protocol::{
+    self as protocol, Call, Create, Exec, Failure, FailureKind, HelperRequest, Message, Reply, Request, layout,
+};
 use nix::{
     fcntl::{FcntlArg, FdFlag, OFlag, fcntl},
     sys::signal::{Signal, kill},

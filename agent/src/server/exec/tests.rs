@@ -1,10 +1,9 @@
+use bytes::Bytes;
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
     sync::watch,
 };
 use tokio_tungstenite::tungstenite::protocol::Role;
-
-use bytes::Bytes;
 
 use super::*;
 

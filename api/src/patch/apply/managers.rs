@@ -2,9 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::set::Set;
-use super::typed::{Shape, clashes};
-use super::{Conflict, Writer};
+use super::{
+    Conflict, Writer,
+    set::Set,
+    typed::{Shape, clashes},
+};
 use crate::meta;
 
 /// Updaters of one object beyond which the oldest are merged into one.

@@ -2,8 +2,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::resource::Gvk;
-use crate::schema::table;
+use crate::{resource::Gvk, schema::table};
 
 fn deployment() -> Type {
     table().by_gvk(&Gvk::new("apps", "v1", "Deployment")).expect("Deployment")

@@ -3,8 +3,7 @@ mod kubectl;
 use serde_json::json;
 
 use super::*;
-use crate::resource::Gvk;
-use crate::schema::table;
+use crate::{resource::Gvk, schema::table};
 
 fn patched(kind: &str, object: &Value, patch: &Value) -> Result<Value, u16> {
     let group = if kind == "Deployment" { "apps" } else { "" };

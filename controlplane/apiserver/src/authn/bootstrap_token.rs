@@ -68,8 +68,9 @@ fn is_equal(a: &str, b: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     fn object(change: impl FnOnce(&mut Value)) -> Value {
         let encode = |text: &str| BASE64_STANDARD.encode(text);

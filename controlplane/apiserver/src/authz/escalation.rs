@@ -155,9 +155,10 @@ fn quoted<'a>(texts: impl Iterator<Item = &'a str>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::authz::rule::Pool;
-    use serde_json::{Value, json};
 
     fn rules(value: &Value) -> Vec<Rule> {
         let mut pool = Pool::default();

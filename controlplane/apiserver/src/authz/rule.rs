@@ -121,8 +121,9 @@ pub(crate) fn url_covers(rule: &str, path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     fn rule(value: Value) -> Rule {
         Rule::parse(&value, &mut Pool::default())

@@ -67,8 +67,9 @@ async fn built_in_groups_may_what_they_need() {
 
 #[tokio::test]
 async fn nodes_reach_what_their_pods_refer_to() {
-    use crate::registry::store::WriteOptions;
     use serde_json::json;
+
+    use crate::registry::store::WriteOptions;
     let server = testing::server().await;
     let pods = server.registry.core("pods").unwrap();
     let pod = |name: &str, node: &str| {

@@ -138,8 +138,9 @@ fn extend<'a>(object: &mut Value, list: &str, more: impl Iterator<Item = &'a Val
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn what_is_missing_comes_back_and_what_is_more_stays() {

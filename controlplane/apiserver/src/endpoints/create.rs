@@ -4,7 +4,6 @@ use coracle_api::{
     meta,
     status::{Cause, Status},
 };
-
 use serde_json::Value;
 
 use super::Call;

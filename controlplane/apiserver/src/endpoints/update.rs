@@ -5,7 +5,6 @@ use coracle_api::{
     resource::Gvk,
     status::{FieldErrors, Reason, Status},
 };
-
 use serde_json::Value;
 
 use super::{Call, create};

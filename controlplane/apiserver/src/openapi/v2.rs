@@ -17,8 +17,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::{gnostic, paths, roots};
-use crate::discovery::infos;
-use crate::metrics_api;
+use crate::{discovery::infos, metrics_api};
 
 const REF_PREFIX: &str = "#/definitions/";
 /// Schemas say in v2 what they say in v3 in other words.

@@ -9,8 +9,7 @@ pub mod statefulset;
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use super::strategy::ResourceInfo;
-use super::{check, podspec};
+use super::{check, podspec, strategy::ResourceInfo};
 
 /// What the names of this group's kinds have in common.
 const V1: ResourceInfo = ResourceInfo::in_group("apps", "v1");

@@ -4,8 +4,7 @@
 //!
 //! Source: `k8s.io/apimachinery/pkg/{api,apis/meta/v1}/validation` and `pkg/apis/core/validation` at v1.37.
 
-use coracle_api::name;
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
 use super::cells::{items, number, string};

@@ -73,8 +73,9 @@ pub(crate) fn set_revision(object: &mut Value, revision: Revision) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn what_could_not_be_read_again_is_not_written() {

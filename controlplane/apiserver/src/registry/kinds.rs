@@ -2,10 +2,9 @@
 //!
 //! Routing, discovery, OpenAPI and the generic registry all go by this list; what else names a kind is about that kind.
 
-use super::strategy::Strategy;
 use super::{
     admissionregistration as admission, apps, autoscaling, batch, certificates, coordination, core, discovery, dra,
-    events, flowcontrol, networking, node, policy, rbac, scheduling, storage,
+    events, flowcontrol, networking, node, policy, rbac, scheduling, storage, strategy::Strategy,
 };
 
 static ALL: &[&dyn Strategy] = &[

@@ -7,13 +7,10 @@ pub mod storageclass;
 pub mod volumeattachment;
 pub mod volumeattributesclass;
 
-use coracle_api::name;
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
-use super::cells::string;
-use super::check;
-use super::strategy::ResourceInfo;
+use super::{cells::string, check, strategy::ResourceInfo};
 
 /// What the names of this group's kinds have in common.
 const V1: ResourceInfo = ResourceInfo::in_group("storage.k8s.io", "v1");

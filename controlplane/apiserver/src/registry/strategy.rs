@@ -9,8 +9,10 @@
 use coracle_api::status::FieldErrors;
 use serde_json::{Value, json};
 
-use super::cells;
-use super::lifecycle::{self, Lifecycle};
+use super::{
+    cells,
+    lifecycle::{self, Lifecycle},
+};
 
 /// Whether objects of a kind live in a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

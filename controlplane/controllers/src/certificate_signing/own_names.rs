@@ -6,8 +6,10 @@
 //! Not here: whether the node may have a serving certificate at all (a SubjectAccessReview), and who believes it (those
 //! only who trust the nodes' own authority).
 
-use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;

@@ -9,11 +9,8 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequestSpec;
 use rcgen::{CertificateSigningRequestParams, PublicKey, SanType};
-use rustls_pki_types::CertificateSigningRequestDer;
-use rustls_pki_types::pem::PemObject;
-use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::extensions::ParsedExtension;
-use x509_parser::prelude::FromDer;
+use rustls_pki_types::{CertificateSigningRequestDer, pem::PemObject};
+use x509_parser::{certification_request::X509CertificationRequest, extensions::ParsedExtension, prelude::FromDer};
 
 use super::own_names::{NotItsOwn, Surroundings};
 

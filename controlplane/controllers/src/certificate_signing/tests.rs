@@ -1,15 +1,15 @@
 //! Who gets which certificate.
 
-use k8s_openapi::api::certificates::v1::CertificateSigningRequestSpec;
-use k8s_openapi::api::core::v1::{NodeAddress, NodeCondition, NodeStatus};
+use k8s_openapi::api::{
+    certificates::v1::CertificateSigningRequestSpec,
+    core::v1::{NodeAddress, NodeCondition, NodeStatus},
+};
 use kube::api::ObjectMeta;
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyPair, KeyUsagePurpose, SanType};
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, pem::PemObject};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-use super::request::*;
-use super::*;
+use super::{request::*, *};
 use crate::config::{CertificateAuthority, ControllersConfig};
 
 const NODE: &str = "system:node:n1";

@@ -4,20 +4,21 @@
 //!
 //! Source: `pkg/controller/deployment/{deployment_controller,sync,rolling,recreate,progress}.go` at v1.37.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet};
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{
+    api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet},
+    jiff::Timestamp,
+};
 
-use super::hash::same_template;
-use super::replica_set::{Draft, REVISION, template_of};
-use super::rollout::{self, Fleet};
-use super::status::{self, Conditions};
-use super::strategy::is_rolling;
-use crate::owner::controller_of;
-use crate::pod::Pod;
-use crate::pod_state;
+use super::{
+    hash::same_template,
+    replica_set::{Draft, REVISION, template_of},
+    rollout::{self, Fleet},
+    status::{self, Conditions},
+    strategy::is_rolling,
+};
+use crate::{owner::controller_of, pod::Pod, pod_state};
 
 /// What the plan is made from.
 #[derive(Debug)]

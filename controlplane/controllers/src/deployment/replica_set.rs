@@ -4,17 +4,22 @@
 //!
 //! Source: `pkg/controller/deployment/util/deployment_util.go` at v1.37.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
-use k8s_openapi::api::core::v1::PodTemplateSpec;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{
+    api::{
+        apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec},
+        core::v1::PodTemplateSpec,
+    },
+    apimachinery::pkg::apis::meta::v1::LabelSelector,
+    jiff::Timestamp,
+};
 use kube::api::ObjectMeta;
 
-use super::hash::{HASH_LABEL, template_hash, without_hash};
-use super::strategy::max_surge;
+use super::{
+    hash::{HASH_LABEL, template_hash, without_hash},
+    strategy::max_surge,
+};
 use crate::owner::controller_reference;
 
 pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";

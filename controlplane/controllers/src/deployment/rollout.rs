@@ -6,8 +6,10 @@ use std::cmp::Reverse;
 
 use k8s_openapi::api::apps::v1::Deployment;
 
-use super::replica_set::{Draft, replicas_of, total_available, total_replicas};
-use super::strategy::{is_rolling, max_surge, max_unavailable};
+use super::{
+    replica_set::{Draft, replicas_of, total_available, total_replicas},
+    strategy::{is_rolling, max_surge, max_unavailable},
+};
 
 /// The ReplicaSets of one Deployment.
 #[derive(Debug, Clone)]

@@ -4,13 +4,17 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{
+    api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus},
+    apimachinery::pkg::apis::meta::v1::Time,
+    jiff::Timestamp,
+};
 
-use super::replica_set::{Draft, replicas_of};
-use super::rollout::Fleet;
-use super::strategy::max_unavailable;
+use super::{
+    replica_set::{Draft, replicas_of},
+    rollout::Fleet,
+    strategy::max_unavailable,
+};
 
 const AVAILABLE: &str = "Available";
 const PROGRESSING: &str = "Progressing";

@@ -2,8 +2,10 @@
 //!
 //! Source: `pkg/controller/deployment/util/deployment_util.go` (ResolveFenceposts, MaxSurge, MaxUnavailable) at v1.37.
 
-use k8s_openapi::api::apps::v1::{Deployment, RollingUpdateDeployment};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use k8s_openapi::{
+    api::apps::v1::{Deployment, RollingUpdateDeployment},
+    apimachinery::pkg::util::intstr::IntOrString,
+};
 
 use super::replica_set::replicas_of;
 use crate::int_or_percent::{percent, scaled};

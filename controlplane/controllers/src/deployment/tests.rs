@@ -1,14 +1,19 @@
 //! The Deployment plan: what it promises at every moment, and single decisions.
 
-use k8s_openapi::api::apps::v1::{DeploymentSpec, DeploymentStrategy, ReplicaSetStatus, RollingUpdateDeployment};
-use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use k8s_openapi::{
+    api::{
+        apps::v1::{DeploymentSpec, DeploymentStrategy, ReplicaSetStatus, RollingUpdateDeployment},
+        core::v1::{Container, PodSpec, PodTemplateSpec},
+    },
+    apimachinery::pkg::{
+        apis::meta::v1::{LabelSelector, Time},
+        util::intstr::IntOrString,
+    },
+};
 use kube::api::ObjectMeta;
 use proptest::prelude::*;
 
-use super::replica_set::REVISION;
-use super::*;
+use super::{replica_set::REVISION, *};
 
 const START: i64 = 1_000_000;
 

@@ -2,20 +2,17 @@
 //!
 //! Source: `pkg/controller/disruption/disruption.go` (trySync and what it calls) at v1.37.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use coracle_api::disruption;
-use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{
+    api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus},
+    apimachinery::pkg::{apis::meta::v1::Time, util::intstr::IntOrString},
+    jiff::Timestamp,
+};
 use kube::core::{Selector, SelectorExt};
 
-use crate::int_or_percent::scaled;
-use crate::pod::Pod;
-use crate::pod_state;
+use crate::{int_or_percent::scaled, pod::Pod, pod_state};
 
 /// A pod that was evicted is believed to go for so long; then it counts again.
 const DELETION_TIMEOUT: Duration = Duration::from_secs(120);

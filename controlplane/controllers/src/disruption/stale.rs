@@ -7,14 +7,18 @@ use std::time::Duration;
 
 use coracle_api::meta;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
 use serde_json::json;
 
-use crate::cache::Key;
-use crate::controller::{CallContext, Outcome, ignore_missing};
-use crate::pod::Pod;
-use crate::pod_state::{self, DISRUPTION_TARGET};
+use crate::{
+    cache::Key,
+    controller::{CallContext, Outcome, ignore_missing},
+    pod::Pod,
+    pod_state::{self, DISRUPTION_TARGET},
+};
 
 /// A pod that has not been seen going for so long does not go.
 const TIMEOUT: Duration = Duration::from_secs(120);

@@ -5,8 +5,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::plan::*;
-use super::*;
+use super::{plan::*, *};
 
 const NOW: i64 = 1_000_000;
 

@@ -1,8 +1,10 @@
 //! The legacy object of a Service.
 
-use k8s_openapi::api::core::v1::{PodCondition, ServicePort, ServiceSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{PodCondition, ServicePort, ServiceSpec},
+    apimachinery::pkg::apis::meta::v1::Time,
+    jiff::Timestamp,
+};
 
 use super::*;
 use crate::pod::PodStatus;

@@ -5,17 +5,20 @@
 //!
 //! Source: `k8s.io/endpointslice/reconciler.go` and `utils.go` at v1.37.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::api::core::v1::{Node, ObjectReference, Service};
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
+use k8s_openapi::api::{
+    core::v1::{Node, ObjectReference, Service},
+    discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice},
+};
 use kube::api::ObjectMeta;
 
-use crate::owner::controller_reference;
-use crate::pod::Pod;
-use crate::pod_state;
-use crate::service_endpoints::{self, Family, HEADLESS};
+use crate::{
+    owner::controller_reference,
+    pod::Pod,
+    pod_state,
+    service_endpoints::{self, Family, HEADLESS},
+};
 
 /// Most endpoints of one slice.
 pub(super) const MAX_ENDPOINTS: usize = 100;

@@ -1,14 +1,14 @@
 //! Which slices a Service gets.
 
-use k8s_openapi::api::core::v1::{PodCondition, PodIP, ServicePort, ServiceSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{PodCondition, PodIP, ServicePort, ServiceSpec},
+    apimachinery::pkg::{apis::meta::v1::Time, util::intstr::IntOrString},
+    jiff::Timestamp,
+};
 use kube::api::ObjectMeta;
 use proptest::prelude::*;
 
-use super::plan::MAX_ENDPOINTS;
-use super::*;
+use super::{plan::MAX_ENDPOINTS, *};
 use crate::pod::{Container, ContainerPort, PodSpec, PodStatus};
 
 fn service() -> Service {

@@ -4,8 +4,10 @@
 //!
 //! Source: `pkg/controller/garbagecollector/{graph,graph_builder}.go` at v1.37.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;

@@ -1,22 +1,21 @@
 //! Watches the metadata ([`Seen`]) of every served kind that no informer feeds, one task a kind.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::StreamExt;
-use kube::Api;
-use kube::runtime::watcher::{self, Event, watcher};
-use tokio::sync;
-use tokio::task::JoinSet;
-use tokio::time::Instant;
+use kube::{
+    Api,
+    runtime::watcher::{self, Event, watcher},
+};
+use tokio::{sync, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::seen::Seen;
-use super::{GarbageCollector, Known, Listed, Uid};
-use crate::controller::{CallContext, ReconcileError};
-use crate::served_kinds::{GroupKind, ServedKind};
+use super::{GarbageCollector, Known, Listed, Uid, seen::Seen};
+use crate::{
+    controller::{CallContext, ReconcileError},
+    served_kinds::{GroupKind, ServedKind},
+};
 
 /// Longest pause between attempts to watch.
 const RETRY_CAP: Duration = Duration::from_secs(30);

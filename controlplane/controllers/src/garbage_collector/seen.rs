@@ -6,9 +6,11 @@
 use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
-use kube::Resource;
-use kube::api::{ApiResource, ObjectMeta};
-use kube::core::DynamicResourceScope;
+use kube::{
+    Resource,
+    api::{ApiResource, ObjectMeta},
+    core::DynamicResourceScope,
+};
 use serde::{Deserialize, Deserializer};
 
 /// See the module.

@@ -2,15 +2,12 @@
 //!
 //! Source: `pkg/controller/job/backoff_utils.go` at v1.37.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use k8s_openapi::api::batch::v1::JobSpec;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{api::batch::v1::JobSpec, jiff::Timestamp};
 
 use super::plan::{Observed, has_failed, uid};
-use crate::pod::Pod;
-use crate::pod_state;
+use crate::{pod::Pod, pod_state};
 
 /// Pause after a failure, doubled with each further one.
 const BACKOFF_FIRST: Duration = Duration::from_secs(10);

@@ -2,9 +2,7 @@
 //!
 //! Source: `pkg/controller/job/indexed_job_utils.go` at v1.37.
 
-use std::collections::BTreeSet;
-use std::fmt;
-use std::sync::Arc;
+use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use crate::pod::Pod;
 

@@ -10,18 +10,19 @@
 //!
 //! Source: `pkg/controller/job/job_controller.go`, `backoff_utils.go` at v1.37.
 
-use std::collections::HashSet;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use k8s_openapi::api::batch::v1::{Job, JobCondition, JobSpec, JobStatus, UncountedTerminatedPods};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{
+    api::batch::v1::{Job, JobCondition, JobSpec, JobStatus, UncountedTerminatedPods},
+    apimachinery::pkg::apis::meta::v1::Time,
+    jiff::Timestamp,
+};
 
-use super::backoff::backoff;
-use super::indexes::{self, Indexes};
-use crate::pod::Pod;
-use crate::pod_state;
+use super::{
+    backoff::backoff,
+    indexes::{self, Indexes},
+};
+use crate::{pod::Pod, pod_state};
 
 /// Keeps a pod until it is counted.
 pub(super) const FINALIZER: &str = "batch.kubernetes.io/job-tracking";

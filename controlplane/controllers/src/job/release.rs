@@ -2,22 +2,30 @@
 //!
 //! Source: `pkg/controller/job/job_controller.go` (deleteJobPods, syncOrphanPod, removeTrackingFinalizerPatch) at v1.37.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use futures::future::join_all;
 use k8s_openapi::api::batch::v1::Job;
-use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
 use parking_lot::Mutex;
 use serde_json::json;
 
-use super::plan::{self, FINALIZER};
-use super::{JobController, is_managed_elsewhere, name_of, owner_key};
-use crate::cache::Key;
-use crate::controller::{CallContext, Outcome, ReconcileError, ignore_missing, or_event};
-use crate::owner::controller_of;
-use crate::pod::Pod;
+use super::{
+    JobController, is_managed_elsewhere, name_of, owner_key,
+    plan::{self, FINALIZER},
+};
+use crate::{
+    cache::Key,
+    controller::{CallContext, Outcome, ReconcileError, ignore_missing, or_event},
+    owner::controller_of,
+    pod::Pod,
+};
 
 /// Uids of pods by the key of their Job.
 #[derive(Debug, Default)]

@@ -2,12 +2,13 @@
 //!
 //! Source: `pkg/controller/controller_utils.go` (GetPodFromTemplate), `pkg/controller/job/indexed_job_utils.go` at v1.37.
 
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSelector, Pod};
+use k8s_openapi::api::{
+    batch::v1::Job,
+    core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSelector, Pod},
+};
 use kube::api::ObjectMeta;
 
-use super::indexes::INDEX;
-use super::plan::FINALIZER;
+use super::{indexes::INDEX, plan::FINALIZER};
 use crate::owner::controller_reference;
 
 const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";

@@ -1,13 +1,10 @@
 //! The pure part of the Job controller.
 
-use std::collections::HashSet;
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use serde_json::{Value, json};
 
-use super::indexes::Indexes;
-use super::plan::*;
-use super::*;
+use super::{indexes::Indexes, plan::*, *};
 
 const NOW: i64 = 1_000_000;
 

@@ -2,12 +2,9 @@
 //!
 //! Source: `pkg/controller/namespace/deletion/status_condition_utils.go` at v1.37.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use k8s_openapi::api::core::v1::NamespaceCondition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{api::core::v1::NamespaceCondition, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
 /// Pause before the next look while something is left: at first, and at last. Most of what is left tells of its end.
 const PAUSE_FIRST: Duration = Duration::from_millis(500);

@@ -4,9 +4,11 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{Node, NodeCondition, Taint},
+    apimachinery::pkg::apis::meta::v1::Time,
+    jiff::Timestamp,
+};
 
 use super::zones::Eviction;
 use crate::pod::Pod;

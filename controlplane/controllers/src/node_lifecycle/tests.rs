@@ -3,9 +3,7 @@
 use k8s_openapi::api::core::v1::{NodeSpec, NodeStatus};
 use kube::api::ObjectMeta;
 
-use super::plan::*;
-use super::zones::Eviction;
-use super::*;
+use super::{plan::*, zones::Eviction, *};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + seconds).unwrap()

@@ -6,8 +6,7 @@
 //! Source: `pkg/controller/nodelifecycle/node_lifecycle_controller.go` (ComputeZoneState, handleDisruption, setLimiterInZone)
 //! and its defaults at v1.37.
 
-use std::collections::HashMap;
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use k8s_openapi::api::core::v1::Node;
 

@@ -3,20 +3,28 @@
 //! Source: `pkg/controller/replicaset/replica_set.go`, `replica_set_utils.go` and
 //! `pkg/controller/controller_utils.go` (ActivePodsWithRanks) at v1.37.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
-use std::time::Duration;
+use std::{
+    cmp::{Ordering, Reverse},
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
-use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
-use k8s_openapi::api::core::v1::{self, PodTemplateSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{
+    api::{
+        apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus},
+        core::v1::{self, PodTemplateSpec},
+    },
+    apimachinery::pkg::apis::meta::v1::Time,
+    jiff::Timestamp,
+};
 use kube::api::ObjectMeta;
 
-use crate::owner::controller_reference;
-use crate::pod::Pod;
-use crate::pod_state::{self, until_available};
+use crate::{
+    owner::controller_reference,
+    pod::Pod,
+    pod_state::{self, until_available},
+};
 
 /// Most creates or deletes of one round.
 pub(super) const BURST_REPLICAS: usize = 500;

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::ReplicaSetSpec;
-use k8s_openapi::api::core::v1::{PodCondition, PodTemplateSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::{
+    api::{
+        apps::v1::ReplicaSetSpec,
+        core::v1::{PodCondition, PodTemplateSpec},
+    },
+    apimachinery::pkg::apis::meta::v1::Time,
+};
 use kube::api::ObjectMeta;
 
-use super::plan::*;
-use super::*;
+use super::{plan::*, *};
 use crate::pod::{ContainerStatus, PodSpec, PodStatus};
 
 fn now() -> Timestamp {

@@ -1,26 +1,35 @@
 //! A control plane without nodes: the real API server over a memory store, the real controllers, and a fake agent
 //! that binds pods, reports them ready and lets them go.
 
-use std::collections::HashSet;
-use std::fmt::Debug;
-use std::future::Future;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashSet,
+    fmt::Debug,
+    future::Future,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU8, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
-use coracle_apiserver::pki::{KeyPair, Pki, ServerNames};
-use coracle_apiserver::{ApiServer, ApiServerConfig, UserInfo};
+use coracle_apiserver::{
+    ApiServer, ApiServerConfig, UserInfo,
+    pki::{KeyPair, Pki, ServerNames},
+};
 use coracle_controllers::{CertificateAuthority, Clients, ControllersConfig};
 use coracle_store::memory::MemoryBackend;
 use futures::TryStreamExt;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::runtime::watcher;
-use kube::{Api, Client, Resource, ResourceExt};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{Node, Pod},
+};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+    runtime::watcher,
+};
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 

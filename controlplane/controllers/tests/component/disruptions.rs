@@ -1,8 +1,10 @@
 //! Disruption budgets: what they allow, and what evictions take from them.
 
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::Pod,
+    policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus},
+};
 use kube::api::{EvictParams, ListParams};
 use serde_json::{Value, json};
 

@@ -1,9 +1,13 @@
 //! Jobs: their pods, their end, and what is left of them.
 
-use k8s_openapi::api::batch::v1::{Job, JobStatus};
-use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use k8s_openapi::api::{
+    batch::v1::{Job, JobStatus},
+    core::v1::Pod,
+};
+use kube::{
+    ResourceExt,
+    api::{DeleteParams, Patch, PatchParams},
+};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;

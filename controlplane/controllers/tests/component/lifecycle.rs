@@ -1,14 +1,17 @@
 //! The end of things: dependents of deleted owners, deletion policies, namespaces.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use http::Request;
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
-use kube::api::{DeleteParams, PostParams};
-use kube::client::Body;
-use kube::{Api, Client, ResourceExt};
+use k8s_openapi::api::{
+    apps::v1::{Deployment, ReplicaSet},
+    core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount},
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, PostParams},
+    client::Body,
+};
 use serde_json::json;
 use tokio::sync::Semaphore;
 

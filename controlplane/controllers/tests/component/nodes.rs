@@ -3,11 +3,15 @@
 use std::time::Duration;
 
 use coracle_apiserver::UserInfo;
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, ServiceAccount};
-use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
-use kube::api::{DeleteParams, PostParams};
-use kube::{Api, ResourceExt};
+use k8s_openapi::api::{
+    certificates::v1::CertificateSigningRequest,
+    core::v1::{ConfigMap, Namespace, Node, Pod, ServiceAccount},
+    rbac::v1::ClusterRoleBinding,
+};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, PostParams},
+};
 use rcgen::{CertificateParams, DnType, KeyPair, SanType};
 use serde_json::json;
 

@@ -1,7 +1,9 @@
 //! Endpoints that somebody writes by hand, as EndpointSlices.
 
-use k8s_openapi::api::core::v1::{Endpoints, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::{
+    core::v1::{Endpoints, Service},
+    discovery::v1::EndpointSlice,
+};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 

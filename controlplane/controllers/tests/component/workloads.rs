@@ -2,11 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{Endpoints, Event, Pod, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::ResourceExt;
-use kube::api::DeleteParams;
+use k8s_openapi::api::{
+    apps::v1::{Deployment, ReplicaSet},
+    core::v1::{Endpoints, Event, Pod, Service},
+    discovery::v1::EndpointSlice,
+};
+use kube::{ResourceExt, api::DeleteParams};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;

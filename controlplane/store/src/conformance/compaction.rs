@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::{backend::Backend, error::StoreError, types::Revision};
-
 use super::{
     Outcome, Violation, delete, ensure, ensure_eq, history::state_at, put, recorder::Recorder, write,
     write_concurrently,
 };
+use crate::{backend::Backend, error::StoreError, types::Revision};
 
 pub(super) async fn compacted_revision_is_refused(store: Arc<dyn Backend>) -> Outcome {
     for n in 0..10 {

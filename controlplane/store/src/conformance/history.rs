@@ -2,13 +2,12 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use super::{Outcome, delete, ensure, ensure_eq, put, write};
 use crate::{
     backend::Backend,
     error::StoreError,
     types::{KeyValue, RangeRequest, Revision},
 };
-
-use super::{Outcome, delete, ensure, ensure_eq, put, write};
 
 /// Everything under the root, as of `at`.
 pub(super) async fn state_at(store: &dyn Backend, at: Revision) -> Result<Vec<KeyValue>, StoreError> {

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
+use super::{Outcome, Violation, delete, ensure, ensure_eq, put, write};
 use crate::{
     backend::Backend,
     types::{RangeRequest, Revision},
 };
-
-use super::{Outcome, Violation, delete, ensure, ensure_eq, put, write};
 
 pub(super) async fn own_write_is_read(store: Arc<dyn Backend>) -> Outcome {
     const KEY: &str = "/registry/pods/ns/a";

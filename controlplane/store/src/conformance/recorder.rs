@@ -4,13 +4,12 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use futures::StreamExt;
 
+use super::{Outcome, Violation, ensure, ensure_eq, history::state_at};
 use crate::{
     backend::{Backend, WatchStream},
     error::StoreError,
     types::{Event, EventBatch, KeyValue, Revision},
 };
-
-use super::{Outcome, Violation, ensure, ensure_eq, history::state_at};
 
 /// A watch of everything and what it has shown.
 pub(super) struct Recorder {

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
+use super::{Outcome, Violation, absent, at_revision, delete, ensure, ensure_eq, put, write};
 use crate::{
     backend::Backend,
     error::StoreError,
     types::{MAX_OPS, Revision, Txn, TxnOutcome},
 };
-
-use super::{Outcome, Violation, absent, at_revision, delete, ensure, ensure_eq, put, write};
 
 const KEY: &str = "/registry/pods/ns/a";
 const OTHER: &str = "/registry/pods/ns/b";

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 
-use crate::{backend::Backend, types::Revision};
-
 use super::{Outcome, Violation, delete, ensure, ensure_eq, put, recorder::Recorder, write, write_concurrently};
+use crate::{backend::Backend, types::Revision};
 
 pub(super) async fn events_are_complete_and_in_order(store: Arc<dyn Backend>) -> Outcome {
     let mut live = Recorder::start(&*store, Revision(0)).await?;

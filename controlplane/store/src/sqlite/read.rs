@@ -15,17 +15,16 @@ use futures::StreamExt;
 use parking_lot::Mutex;
 use rusqlite::{Connection, params};
 
+use super::{
+    Shared, engine_error,
+    index::{Live, RowId},
+    schema,
+};
 use crate::{
     backend::WatchStream,
     error::StoreError,
     fanout::Subscription,
     types::{Event, EventBatch, KeyValue, RangeRequest, RangeResponse, Revision},
-};
-
-use super::{
-    Shared, engine_error,
-    index::{Live, RowId},
-    schema,
 };
 
 /// Reader connections kept open for the next read.

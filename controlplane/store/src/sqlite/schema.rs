@@ -9,12 +9,11 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
-use crate::{error::StoreError, fanout::Fanout, types::Revision};
-
 use super::{
     SqliteOptions, engine_error,
     index::{Live, RowId, State},
 };
+use crate::{error::StoreError, fanout::Fanout, types::Revision};
 
 /// "cora".
 const APPLICATION_ID: i32 = 0x636f_7261;

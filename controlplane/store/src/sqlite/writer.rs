@@ -15,11 +15,6 @@ use coracle_telemetry::Chain;
 use rusqlite::{Connection, ErrorCode, ffi, params};
 use tokio::sync::mpsc;
 
-use crate::{
-    error::StoreError,
-    types::{Compare, Event, KeyValue, Op, Revision, Txn, TxnOutcome},
-};
-
 use super::{
     Reply, Shared, engine_error,
     index::{Live, RowId},
@@ -27,6 +22,10 @@ use super::{
     read::row_value,
     reclaim,
     reserve::Reserve,
+};
+use crate::{
+    error::StoreError,
+    types::{Compare, Event, KeyValue, Op, Revision, Txn, TxnOutcome},
 };
 
 /// Most transactions that share a commit. More would only make the first wait.

@@ -239,8 +239,9 @@ fn push(names: &mut Vec<Box<str>>, name: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn references_are_found_wherever_a_pod_has_them() {

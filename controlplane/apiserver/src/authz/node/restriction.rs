@@ -262,8 +262,9 @@ fn is_forbidden(label: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn a_node_writes_only_what_is_its_own() {

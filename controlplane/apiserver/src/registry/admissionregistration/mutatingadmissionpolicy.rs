@@ -6,9 +6,12 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use super::policies;
-use crate::registry::cells::{self, AGE, NAME, integer, items, string, text};
-use crate::registry::strategy::{Column, ResourceInfo, Strategy};
-use crate::registry::{check, lifecycle::Lifecycle};
+use crate::registry::{
+    cells::{self, AGE, NAME, integer, items, string, text},
+    check,
+    lifecycle::Lifecycle,
+    strategy::{Column, ResourceInfo, Strategy},
+};
 
 /// The strategy of MutatingAdmissionPolicies.
 pub struct MutatingAdmissionPolicy;

@@ -6,9 +6,10 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use super::policies;
-
-use crate::registry::lifecycle::Lifecycle;
-use crate::registry::strategy::{Column, ResourceInfo, Strategy};
+use crate::registry::{
+    lifecycle::Lifecycle,
+    strategy::{Column, ResourceInfo, Strategy},
+};
 
 /// The strategy of MutatingAdmissionPolicyBindings.
 pub struct MutatingAdmissionPolicyBinding;

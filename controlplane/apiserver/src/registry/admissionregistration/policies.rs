@@ -6,9 +6,11 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use super::rules;
-use crate::registry::cells::{self, AGE, NAME, items, string, text};
-use crate::registry::strategy::Column;
-use crate::registry::{check, fill};
+use crate::registry::{
+    cells::{self, AGE, NAME, items, string, text},
+    check, fill,
+    strategy::Column,
+};
 
 /// Shown for what was not said.
 const UNSET: &str = "<unset>";

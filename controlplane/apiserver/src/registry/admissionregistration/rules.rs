@@ -7,8 +7,10 @@ use std::collections::BTreeSet;
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use crate::registry::cells::{items, string};
-use crate::registry::{check, fill};
+use crate::registry::{
+    cells::{items, string},
+    check, fill,
+};
 
 const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 const MAX_CONDITIONS: usize = 64;

@@ -6,9 +6,12 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use super::policies;
-use crate::registry::cells::{self, AGE, NAME, integer, items, string, text};
-use crate::registry::strategy::{ALL_METADATA, Column, ResourceInfo, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle::Lifecycle};
+use crate::registry::{
+    cells::{self, AGE, NAME, integer, items, string, text},
+    check, fill,
+    lifecycle::Lifecycle,
+    strategy::{ALL_METADATA, Column, ResourceInfo, Strategy, Subresource},
+};
 
 /// The strategy of ValidatingAdmissionPolicies.
 pub struct ValidatingAdmissionPolicy;

@@ -6,9 +6,11 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use super::policies;
-use crate::registry::cells::{items, string};
-use crate::registry::lifecycle::Lifecycle;
-use crate::registry::strategy::{Column, ResourceInfo, Strategy};
+use crate::registry::{
+    cells::{items, string},
+    lifecycle::Lifecycle,
+    strategy::{Column, ResourceInfo, Strategy},
+};
 
 /// The strategy of ValidatingAdmissionPolicyBindings.
 pub struct ValidatingAdmissionPolicyBinding;

@@ -5,14 +5,15 @@
 
 use std::collections::BTreeSet;
 
-use coracle_api::name;
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
 use super::rules;
-use crate::registry::cells::{self, AGE, NAME, integer, items, string};
-use crate::registry::strategy::Column;
-use crate::registry::{check, fill};
+use crate::registry::{
+    cells::{self, AGE, NAME, integer, items, string},
+    check, fill,
+    strategy::Column,
+};
 
 pub(super) static COLUMNS: &[Column] =
     &[NAME, integer("Webhooks", "Webhooks indicates the number of webhooks registered in this configuration"), AGE];
@@ -145,10 +146,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::registry::admissionregistration::mutatingwebhookconfiguration::MutatingWebhookConfiguration;
-    use crate::registry::admissionregistration::validatingwebhookconfiguration::ValidatingWebhookConfiguration;
-    use crate::registry::strategy::Strategy;
-    use crate::registry::testing::{create_errors, created, updated, with};
+    use crate::registry::{
+        admissionregistration::{
+            mutatingwebhookconfiguration::MutatingWebhookConfiguration,
+            validatingwebhookconfiguration::ValidatingWebhookConfiguration,
+        },
+        strategy::Strategy,
+        testing::{create_errors, created, updated, with},
+    };
 
     fn configuration() -> Value {
         json!({"metadata": {"name": "w"}, "webhooks": [{

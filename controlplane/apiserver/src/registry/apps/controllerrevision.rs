@@ -3,9 +3,11 @@
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use crate::registry::cells::{self, AGE, NAME, NONE, text};
-use crate::registry::check;
-use crate::registry::strategy::{Column, ResourceInfo, Strategy};
+use crate::registry::{
+    cells::{self, AGE, NAME, NONE, text},
+    check,
+    strategy::{Column, ResourceInfo, Strategy},
+};
 
 /// The strategy of ControllerRevisions.
 pub struct ControllerRevision;

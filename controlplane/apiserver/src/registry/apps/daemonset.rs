@@ -2,13 +2,16 @@
 //!
 //! Source: `pkg/registry/apps/daemonset/strategy.go`, `pkg/apis/apps/validation` at v1.37.
 
-use coracle_api::selector::LabelSelector;
-use coracle_api::status::FieldErrors;
+use coracle_api::{selector::LabelSelector, status::FieldErrors};
 use serde_json::Value;
 
-use crate::registry::cells::{self, AGE, CONTAINERS, IMAGES, NAME, integer, number, string, text, wide};
-use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle::Lifecycle, podspec};
+use crate::registry::{
+    cells::{self, AGE, CONTAINERS, IMAGES, NAME, integer, number, string, text, wide},
+    check, fill,
+    lifecycle::Lifecycle,
+    podspec,
+    strategy::{Column, ResourceInfo, Strategy, Subresource},
+};
 
 /// The strategy of DaemonSets.
 pub struct DaemonSet;

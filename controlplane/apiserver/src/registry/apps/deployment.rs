@@ -3,9 +3,13 @@
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use crate::registry::cells::{self, AGE, CONTAINERS, IMAGES, NAME, number, string, text, wide};
-use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle::Lifecycle, podspec};
+use crate::registry::{
+    cells::{self, AGE, CONTAINERS, IMAGES, NAME, number, string, text, wide},
+    check, fill,
+    lifecycle::Lifecycle,
+    podspec,
+    strategy::{Column, ResourceInfo, Strategy, Subresource},
+};
 
 /// The strategy of Deployments.
 pub struct Deployment;

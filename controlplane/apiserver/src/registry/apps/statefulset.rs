@@ -2,17 +2,17 @@
 //!
 //! Source: `pkg/registry/apps/statefulset/strategy.go`, `pkg/apis/apps/validation` at v1.37.
 
-use coracle_api::name;
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, status::FieldErrors};
 use serde_json::{Value, json};
 
-use crate::registry::cells::{self, AGE, CONTAINERS, IMAGES, NAME, number, string, text};
-use crate::registry::core::persistentvolumeclaim as claims;
-use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
 use crate::registry::{
-    check, fill,
+    cells::{self, AGE, CONTAINERS, IMAGES, NAME, number, string, text},
+    check,
+    core::persistentvolumeclaim as claims,
+    fill,
     lifecycle::{self, Lifecycle},
     podspec,
+    strategy::{Column, ResourceInfo, Strategy, Subresource},
 };
 
 /// The strategy of StatefulSets.

@@ -9,9 +9,12 @@ mod validate;
 use coracle_api::status::FieldErrors;
 use serde_json::{Value, json};
 
-use crate::registry::cells::{self, AGE, NAME, items, number, string, text};
-use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
-use crate::registry::{fill, lifecycle::Lifecycle};
+use crate::registry::{
+    cells::{self, AGE, NAME, items, number, string, text},
+    fill,
+    lifecycle::Lifecycle,
+    strategy::{Column, ResourceInfo, Strategy, Subresource},
+};
 
 /// The strategy of HorizontalPodAutoscalers.
 pub struct HorizontalPodAutoscaler;

@@ -2,15 +2,15 @@
 //!
 //! Source: `pkg/apis/autoscaling/v1/conversion.go` at v1.37.
 
-use coracle_api::meta;
-use coracle_api::status::FieldErrors;
+use coracle_api::{meta, status::FieldErrors};
 use serde_json::{Map, Value, json};
 
 use super::horizontalpodautoscaler::{BOTH, COLUMNS, HorizontalPodAutoscaler};
-use crate::registry::cells::{items, string};
-use crate::registry::check;
-use crate::registry::fill;
-use crate::registry::strategy::{Column, ResourceInfo, Strategy, View};
+use crate::registry::{
+    cells::{items, string},
+    check, fill,
+    strategy::{Column, ResourceInfo, Strategy, View},
+};
 
 /// The strategy of HorizontalPodAutoscalers as version v1 shows them.
 pub struct HorizontalPodAutoscalerV1;

@@ -2,17 +2,16 @@
 //!
 //! Source: `pkg/registry/batch/job/strategy.go`, `pkg/apis/batch/validation` at v1.37.
 
-use coracle_api::name;
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, status::FieldErrors};
 use serde_json::{Value, json};
 
 use super::jobspec;
-use crate::registry::cells::{self, AGE, CONTAINERS, IMAGES, NAME, items, number, string, text, wide};
-use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
 use crate::registry::{
+    cells::{self, AGE, CONTAINERS, IMAGES, NAME, items, number, string, text, wide},
     check, fill,
     lifecycle::{self, Lifecycle},
     podspec,
+    strategy::{Column, ResourceInfo, Strategy, Subresource},
 };
 
 /// The strategy of Jobs.

@@ -2,12 +2,13 @@
 //!
 //! Source: `validateJobSpec`, `ValidateJobSpecUpdate` in `pkg/apis/batch/validation/validation.go` at v1.37.
 
-use coracle_api::selector::LabelSelector;
-use coracle_api::status::FieldErrors;
+use coracle_api::{selector::LabelSelector, status::FieldErrors};
 use serde_json::Value;
 
-use crate::registry::cells::{items, number, string};
-use crate::registry::{check, podspec};
+use crate::registry::{
+    cells::{items, number, string},
+    check, podspec,
+};
 
 const MAX_PARALLELISM: i64 = 100_000;
 const MAX_RULES: usize = 20;

@@ -1,15 +1,14 @@
 //! CertificateSigningRequest: how nodes and people obtain certificates from the cluster.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::{Engine, engine::general_purpose::STANDARD};
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use crate::registry::cells::{self, AGE, NAME, NONE, items, string, text};
-use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy, Subresource};
 use crate::registry::{
+    cells::{self, AGE, NAME, NONE, items, string, text},
     check,
     lifecycle::{self, Lifecycle},
+    strategy::{Column, ResourceInfo, Scope, Strategy, Subresource},
 };
 
 /// The strategy of CertificateSigningRequests.

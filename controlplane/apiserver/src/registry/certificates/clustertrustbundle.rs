@@ -2,15 +2,15 @@
 //!
 //! Source: `pkg/registry/certificates/clustertrustbundle/strategy.go`, `pkg/apis/certificates/validation` at v1.37.
 
-use coracle_api::name;
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, status::FieldErrors};
 use rustls_pki_types::{CertificateDer, pem::PemObject as _};
 use serde_json::Value;
 
-use crate::registry::cells::{self, NAME, string, text};
-use crate::registry::check;
-use crate::registry::fill;
-use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy};
+use crate::registry::{
+    cells::{self, NAME, string, text},
+    check, fill,
+    strategy::{Column, ResourceInfo, Scope, Strategy},
+};
 
 /// The strategy of ClusterTrustBundles.
 pub struct ClusterTrustBundle;

@@ -3,8 +3,10 @@
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use crate::registry::cells::{self, AGE, NAME, text};
-use crate::registry::strategy::{Column, ResourceInfo, Strategy};
+use crate::registry::{
+    cells::{self, AGE, NAME, text},
+    strategy::{Column, ResourceInfo, Strategy},
+};
 
 /// The strategy of Leases.
 pub struct Lease;

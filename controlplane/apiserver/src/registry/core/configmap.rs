@@ -3,9 +3,11 @@
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use crate::registry::cells::{self, AGE, NAME, text};
-use crate::registry::core::keys;
-use crate::registry::strategy::{Column, ResourceInfo, Strategy};
+use crate::registry::{
+    cells::{self, AGE, NAME, text},
+    core::keys,
+    strategy::{Column, ResourceInfo, Strategy},
+};
 
 /// The strategy of ConfigMaps.
 pub struct ConfigMap;

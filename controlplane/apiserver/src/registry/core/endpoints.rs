@@ -5,9 +5,11 @@ use std::net::IpAddr;
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use crate::registry::cells::{self, AGE, NAME, items, string, text};
-use crate::registry::strategy::{Column, ResourceInfo, Strategy};
-use crate::registry::{check, fill};
+use crate::registry::{
+    cells::{self, AGE, NAME, items, string, text},
+    check, fill,
+    strategy::{Column, ResourceInfo, Strategy},
+};
 
 /// The strategy of Endpoints.
 pub struct Endpoints;

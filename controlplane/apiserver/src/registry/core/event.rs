@@ -1,12 +1,13 @@
 //! Event: something that happened to an object, for people to read.
 
-use coracle_api::name;
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, status::FieldErrors};
 use serde_json::{Value, json};
 
-use crate::registry::cells::{self, NAME, string, text, wide};
-use crate::registry::strategy::{Column, ResourceInfo, Strategy};
-use crate::registry::{check, fill};
+use crate::registry::{
+    cells::{self, NAME, string, text, wide},
+    check, fill,
+    strategy::{Column, ResourceInfo, Strategy},
+};
 
 /// The strategy of Events.
 pub struct Event;

@@ -1,11 +1,12 @@
 //! What ConfigMaps and Secrets have in common: keys that become file names, a size, and immutability.
 
-use coracle_api::name;
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
-use crate::registry::cells::{keys, string};
-use crate::registry::check;
+use crate::registry::{
+    cells::{keys, string},
+    check,
+};
 
 /// The most that all values of one object may hold together.
 pub(super) const MAX_BYTES: usize = 1 << 20;

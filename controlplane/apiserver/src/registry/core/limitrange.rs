@@ -6,14 +6,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coracle_api::quantity::Quantity;
-use coracle_api::status::FieldErrors;
+use coracle_api::{quantity::Quantity, status::FieldErrors};
 use serde_json::Value;
 
-use crate::registry::cells::{self, CREATED_AT, NAME, items, string};
-use crate::registry::podspec::resources;
-use crate::registry::strategy::{Column, ResourceInfo, Strategy};
-use crate::registry::{check, fill};
+use crate::registry::{
+    cells::{self, CREATED_AT, NAME, items, string},
+    check, fill,
+    podspec::resources,
+    strategy::{Column, ResourceInfo, Strategy},
+};
 
 /// The strategy of LimitRanges.
 pub struct LimitRange;

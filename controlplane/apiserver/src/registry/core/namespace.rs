@@ -1,14 +1,13 @@
 //! Namespace: what the other kinds live in.
 
-use coracle_api::name;
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, status::FieldErrors};
 use serde_json::{Value, json};
 
-use crate::registry::cells::{self, AGE, NAME, items, string, text};
-use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy, Subresource};
 use crate::registry::{
+    cells::{self, AGE, NAME, items, string, text},
     check, fill,
     lifecycle::{self, Lifecycle},
+    strategy::{Column, ResourceInfo, Scope, Strategy, Subresource},
 };
 
 /// The strategy of Namespaces.

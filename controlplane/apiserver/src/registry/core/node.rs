@@ -2,14 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use coracle_api::name;
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, status::FieldErrors};
 use serde_json::{Value, json};
 
-use crate::registry::cells::{self, AGE, NAME, NONE, UNKNOWN, items, string, text, wide};
-use crate::registry::podspec::{resources, scheduling};
-use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle};
+use crate::registry::{
+    cells::{self, AGE, NAME, NONE, UNKNOWN, items, string, text, wide},
+    check, fill, lifecycle,
+    podspec::{resources, scheduling},
+    strategy::{Column, ResourceInfo, Scope, Strategy, Subresource},
+};
 
 /// The strategy of Nodes.
 pub struct Node;

@@ -6,10 +6,13 @@ use coracle_api::status::FieldErrors;
 use serde_json::{Value, json};
 
 use super::storage;
-use crate::registry::cells::{self, AGE, NAME, string, text, wide};
-use crate::registry::podspec::scheduling;
-use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle::Lifecycle};
+use crate::registry::{
+    cells::{self, AGE, NAME, string, text, wide},
+    check, fill,
+    lifecycle::Lifecycle,
+    podspec::scheduling,
+    strategy::{Column, ResourceInfo, Scope, Strategy, Subresource},
+};
 
 /// The strategy of PersistentVolumes.
 pub struct PersistentVolume;

@@ -2,16 +2,15 @@
 //!
 //! Source: `pkg/registry/core/persistentvolumeclaim/strategy.go`, `pkg/apis/core/validation` at v1.37.
 
-use coracle_api::quantity::Quantity;
-use coracle_api::status::FieldErrors;
+use coracle_api::{quantity::Quantity, status::FieldErrors};
 use serde_json::{Value, json};
 
 use super::storage;
-use crate::registry::cells::{self, AGE, NAME, string, text, wide};
-use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
 use crate::registry::{
+    cells::{self, AGE, NAME, string, text, wide},
     check, fill,
     lifecycle::{self, Lifecycle},
+    strategy::{Column, ResourceInfo, Strategy, Subresource},
 };
 
 /// The strategy of PersistentVolumeClaims.

@@ -7,9 +7,13 @@ mod update;
 use coracle_api::{qos, status::FieldErrors};
 use serde_json::{Value, json};
 
-use crate::registry::cells::{self, items, string};
-use crate::registry::strategy::{Column, Deletion, ResourceInfo, Strategy, Subresource};
-use crate::registry::{fill, lifecycle::Lifecycle, podspec};
+use crate::registry::{
+    cells::{self, items, string},
+    fill,
+    lifecycle::Lifecycle,
+    podspec,
+    strategy::{Column, Deletion, ResourceInfo, Strategy, Subresource},
+};
 
 /// The strategy of Pods.
 pub struct Pod;

@@ -5,9 +5,13 @@
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use crate::registry::cells::{self, NAME, text};
-use crate::registry::strategy::{Column, ResourceInfo, Strategy};
-use crate::registry::{fill, lifecycle::Lifecycle, podspec};
+use crate::registry::{
+    cells::{self, NAME, text},
+    fill,
+    lifecycle::Lifecycle,
+    podspec,
+    strategy::{Column, ResourceInfo, Strategy},
+};
 
 /// The strategy of PodTemplates.
 pub struct PodTemplate;

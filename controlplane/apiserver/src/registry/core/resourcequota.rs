@@ -7,10 +7,13 @@
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use crate::registry::cells::{self, AGE, NAME, items, string, text};
-use crate::registry::podspec::resources;
-use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle::Lifecycle};
+use crate::registry::{
+    cells::{self, AGE, NAME, items, string, text},
+    check, fill,
+    lifecycle::Lifecycle,
+    podspec::resources,
+    strategy::{Column, ResourceInfo, Strategy, Subresource},
+};
 
 /// The strategy of ResourceQuotas.
 pub struct ResourceQuota;

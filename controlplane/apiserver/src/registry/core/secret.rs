@@ -1,14 +1,16 @@
 //! Secret: data that only few may read.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::{Engine, engine::general_purpose::STANDARD};
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use crate::registry::cells::{self, AGE, NAME, string, text};
-use crate::registry::core::keys;
-use crate::registry::strategy::{Column, ResourceInfo, Strategy};
-use crate::registry::{check, fill};
+use crate::registry::{
+    cells::{self, AGE, NAME, string, text},
+    check,
+    core::keys,
+    fill,
+    strategy::{Column, ResourceInfo, Strategy},
+};
 
 /// The strategy of Secrets.
 pub struct Secret;

@@ -6,15 +6,14 @@ mod warnings;
 
 use std::collections::BTreeSet;
 
-use coracle_api::name;
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, status::FieldErrors};
 use serde_json::{Value, json};
 
-use crate::registry::cells::{self, AGE, NAME, NONE, UNKNOWN, text, wide};
-use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
 use crate::registry::{
+    cells::{self, AGE, NAME, NONE, UNKNOWN, text, wide},
     fill,
     lifecycle::{self, Lifecycle},
+    strategy::{Column, ResourceInfo, Strategy, Subresource},
 };
 
 /// The strategy of Services.

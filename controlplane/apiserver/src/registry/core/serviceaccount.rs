@@ -2,8 +2,10 @@
 
 use serde_json::Value;
 
-use crate::registry::cells::{self, AGE, NAME, text};
-use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
+use crate::registry::{
+    cells::{self, AGE, NAME, text},
+    strategy::{Column, ResourceInfo, Strategy, Subresource},
+};
 
 /// The strategy of ServiceAccounts.
 pub struct ServiceAccount;

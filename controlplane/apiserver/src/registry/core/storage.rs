@@ -3,8 +3,10 @@
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use crate::registry::cells::{items, string};
-use crate::registry::podspec::resources;
+use crate::registry::{
+    cells::{items, string},
+    podspec::resources,
+};
 
 /// Shown for what was not said.
 pub(super) const UNSET: &str = "<unset>";

@@ -5,10 +5,14 @@ use std::collections::BTreeSet;
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use crate::registry::cells::{self, AGE, NAME, items, string, text};
-use crate::registry::core::endpoints::endpoint_ip;
-use crate::registry::strategy::{Column, ResourceInfo, Strategy};
-use crate::registry::{check, fill, lifecycle::Lifecycle};
+use crate::registry::{
+    cells::{self, AGE, NAME, items, string, text},
+    check,
+    core::endpoints::endpoint_ip,
+    fill,
+    lifecycle::Lifecycle,
+    strategy::{Column, ResourceInfo, Strategy},
+};
 
 /// The strategy of EndpointSlices.
 pub struct EndpointSlice;

@@ -6,9 +6,12 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use super::devices;
-use crate::registry::cells::string;
-use crate::registry::strategy::{ResourceInfo, Scope, Strategy};
-use crate::registry::{check, fill, lifecycle::Lifecycle};
+use crate::registry::{
+    cells::string,
+    check, fill,
+    lifecycle::Lifecycle,
+    strategy::{ResourceInfo, Scope, Strategy},
+};
 
 /// The strategy of DeviceClasses.
 pub struct DeviceClass;

@@ -7,8 +7,10 @@ use std::collections::BTreeSet;
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use crate::registry::cells::{items, number, string};
-use crate::registry::{check, fill};
+use crate::registry::{
+    cells::{items, number, string},
+    check, fill,
+};
 
 const MAX_REQUESTS: usize = 32;
 const MAX_CONSTRAINTS: usize = 32;

@@ -6,8 +6,10 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use super::devices;
-use crate::registry::strategy::{ResourceInfo, Strategy};
-use crate::registry::{check, fill};
+use crate::registry::{
+    check, fill,
+    strategy::{ResourceInfo, Strategy},
+};
 
 /// The strategy of ResourceClaimTemplates.
 pub struct ResourceClaimTemplate;

@@ -6,10 +6,13 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use super::devices;
-use crate::registry::cells::{self, AGE, NAME, items, number, string, text};
-use crate::registry::podspec::scheduling;
-use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy};
-use crate::registry::{check, fill, lifecycle::Lifecycle};
+use crate::registry::{
+    cells::{self, AGE, NAME, items, number, string, text},
+    check, fill,
+    lifecycle::Lifecycle,
+    podspec::scheduling,
+    strategy::{Column, ResourceInfo, Scope, Strategy},
+};
 
 /// The strategy of ResourceSlices.
 pub struct ResourceSlice;

@@ -5,10 +5,11 @@
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use crate::registry::cells::{number, string};
-use crate::registry::core;
-use crate::registry::fill;
-use crate::registry::strategy::{Column, ResourceInfo, Strategy, View};
+use crate::registry::{
+    cells::{number, string},
+    core, fill,
+    strategy::{Column, ResourceInfo, Strategy, View},
+};
 
 /// The strategy of the newer form of Events.
 pub struct Event;

@@ -5,9 +5,12 @@
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use crate::registry::cells::{self, AGE, NAME, NONE, items, number, string, text};
-use crate::registry::strategy::{ALL_METADATA, Column, ResourceInfo, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle::Lifecycle};
+use crate::registry::{
+    cells::{self, AGE, NAME, NONE, items, number, string, text},
+    check, fill,
+    lifecycle::Lifecycle,
+    strategy::{ALL_METADATA, Column, ResourceInfo, Strategy, Subresource},
+};
 
 /// The strategy of FlowSchemas.
 pub struct FlowSchema;

@@ -2,13 +2,15 @@
 //!
 //! Source: `pkg/registry/networking/ingress/strategy.go`, `pkg/apis/networking/validation` at v1.37.
 
-use coracle_api::name;
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
-use crate::registry::cells::{self, AGE, NAME, NONE, items, string, text};
-use crate::registry::strategy::{Column, ResourceInfo, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle::Lifecycle};
+use crate::registry::{
+    cells::{self, AGE, NAME, NONE, items, string, text},
+    check, fill,
+    lifecycle::Lifecycle,
+    strategy::{Column, ResourceInfo, Strategy, Subresource},
+};
 
 /// The strategy of Ingresses.
 pub struct Ingress;

@@ -3,9 +3,12 @@
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use crate::registry::cells::{self, AGE, NAME, NONE, string, text};
-use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy};
-use crate::registry::{check, fill, lifecycle::Lifecycle};
+use crate::registry::{
+    cells::{self, AGE, NAME, NONE, string, text},
+    check, fill,
+    lifecycle::Lifecycle,
+    strategy::{Column, ResourceInfo, Scope, Strategy},
+};
 
 /// The strategy of IngressClasses.
 pub struct IngressClass;

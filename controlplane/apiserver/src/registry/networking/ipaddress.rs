@@ -7,9 +7,11 @@ use std::net::IpAddr;
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use crate::registry::cells::{self, NAME, NONE, string, text};
-use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy};
-use crate::registry::{check, fill};
+use crate::registry::{
+    cells::{self, NAME, NONE, string, text},
+    check, fill,
+    strategy::{Column, ResourceInfo, Scope, Strategy},
+};
 
 /// The strategy of IPAddresses.
 pub struct IpAddress;

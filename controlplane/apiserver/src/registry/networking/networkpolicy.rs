@@ -2,14 +2,16 @@
 //!
 //! Source: `pkg/registry/networking/networkpolicy/strategy.go`, `pkg/apis/networking/validation` at v1.37.
 
-use coracle_api::name;
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, status::FieldErrors};
 use ipnet::IpNet;
 use serde_json::Value;
 
-use crate::registry::cells::{self, AGE, NAME, items, number, string, text};
-use crate::registry::strategy::{Column, ResourceInfo, Strategy};
-use crate::registry::{check, fill, lifecycle::Lifecycle};
+use crate::registry::{
+    cells::{self, AGE, NAME, items, number, string, text},
+    check, fill,
+    lifecycle::Lifecycle,
+    strategy::{Column, ResourceInfo, Strategy},
+};
 
 /// The strategy of NetworkPolicies.
 pub struct NetworkPolicy;

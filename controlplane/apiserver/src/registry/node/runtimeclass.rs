@@ -3,9 +3,11 @@
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use crate::registry::cells::{self, AGE, NAME, text};
-use crate::registry::check;
-use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy};
+use crate::registry::{
+    cells::{self, AGE, NAME, text},
+    check,
+    strategy::{Column, ResourceInfo, Scope, Strategy},
+};
 
 /// The strategy of RuntimeClasses.
 pub struct RuntimeClass;

@@ -5,13 +5,14 @@
 
 use std::collections::BTreeSet;
 
-use coracle_api::name;
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
 use super::{env, probes, resources, security, volumes};
-use crate::registry::cells::{items, string};
-use crate::registry::check;
+use crate::registry::{
+    cells::{items, string},
+    check,
+};
 
 /// What containers are checked against.
 pub(super) struct PodContext<'a> {

@@ -9,8 +9,7 @@ use coracle_api::quota::sum_requests;
 use serde_json::{Value, json};
 
 use super::volume_defaults::volume;
-use crate::registry::cells::string;
-use crate::registry::fill;
+use crate::registry::{cells::string, fill};
 
 /// The three lists of containers in a pod spec.
 pub const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];

@@ -2,12 +2,13 @@
 //!
 //! Source: `ValidateEnv` and what it calls in `pkg/apis/core/validation/validation.go` at v1.37.
 
-use coracle_api::name;
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
-use crate::registry::cells::{items, string};
-use crate::registry::check;
+use crate::registry::{
+    cells::{items, string},
+    check,
+};
 
 /// Pod fields that a variable may show.
 const ENV_FIELDS: &[&str] = &[

@@ -2,12 +2,13 @@
 //!
 //! Source: `validateProbe`, `validateHandler`, `validateLifecycle` in `pkg/apis/core/validation/validation.go` at v1.37.
 
-use coracle_api::name;
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
-use crate::registry::cells::{items, string};
-use crate::registry::check;
+use crate::registry::{
+    cells::{items, string},
+    check,
+};
 
 /// The probes and hooks of a container. `grace_secs` is the pod's.
 pub(super) fn all(errors: &mut FieldErrors, path: &str, container: &Value, grace_secs: i64) {

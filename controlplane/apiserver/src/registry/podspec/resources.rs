@@ -2,13 +2,13 @@
 //!
 //! Source: `ValidateContainerResourceRequirements` in `pkg/apis/core/validation/validation.go` at v1.37.
 
-use coracle_api::name;
-use coracle_api::quantity::Quantity;
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, quantity::Quantity, status::FieldErrors};
 use serde_json::Value;
 
-use crate::registry::cells::string;
-use crate::registry::check::{self, NOT_NEGATIVE};
+use crate::registry::{
+    cells::string,
+    check::{self, NOT_NEGATIVE},
+};
 
 /// `resources` of a container.
 pub(super) fn container(errors: &mut FieldErrors, path: &str, resources: &Value) {

@@ -5,12 +5,13 @@
 
 use std::collections::BTreeSet;
 
-use coracle_api::name;
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
-use crate::registry::cells::{items, string};
-use crate::registry::check;
+use crate::registry::{
+    cells::{items, string},
+    check,
+};
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";

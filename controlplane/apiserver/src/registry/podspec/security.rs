@@ -7,8 +7,10 @@ use std::collections::BTreeSet;
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use crate::registry::cells::{items, string};
-use crate::registry::check;
+use crate::registry::{
+    cells::{items, string},
+    check,
+};
 
 const MAX_ID: i64 = i32::MAX as i64;
 

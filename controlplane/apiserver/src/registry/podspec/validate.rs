@@ -8,10 +8,14 @@ use std::collections::HashSet;
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use super::containers::{self, PodContext};
-use super::{scheduling, security, volumes};
-use crate::registry::cells::{items, string};
-use crate::registry::check;
+use super::{
+    containers::{self, PodContext},
+    scheduling, security, volumes,
+};
+use crate::registry::{
+    cells::{items, string},
+    check,
+};
 
 /// Checks the spec of a Pod.
 pub fn pod(errors: &mut FieldErrors, path: &str, spec: &Value) {

@@ -5,8 +5,7 @@
 use serde_json::{Map, Value};
 
 use super::defaults::image_tag_is_latest;
-use crate::registry::cells::string;
-use crate::registry::fill;
+use crate::registry::{cells::string, fill};
 
 /// `0644`, in the decimal that JSON knows.
 const FILE_MODE: i64 = 0o644;

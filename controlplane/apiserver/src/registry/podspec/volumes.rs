@@ -8,8 +8,10 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use super::env::{FILE_FIELDS, field_ref, resource_field_ref};
-use crate::registry::cells::{items, string};
-use crate::registry::check;
+use crate::registry::{
+    cells::{items, string},
+    check,
+};
 
 const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 

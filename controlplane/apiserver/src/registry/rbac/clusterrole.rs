@@ -1,12 +1,13 @@
 //! ClusterRole: what may be done, in all namespaces and outside of them.
 
-use coracle_api::name;
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
 use super::rules;
-use crate::registry::cells::{self, CREATED_AT, NAME};
-use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy};
+use crate::registry::{
+    cells::{self, CREATED_AT, NAME},
+    strategy::{Column, ResourceInfo, Scope, Strategy},
+};
 
 /// The strategy of ClusterRoles.
 pub struct ClusterRole;

@@ -1,12 +1,13 @@
 //! ClusterRoleBinding: who has a role everywhere.
 
-use coracle_api::name;
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
 use super::rules;
-use crate::registry::cells::{self, AGE, NAME, text, wide};
-use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy};
+use crate::registry::{
+    cells::{self, AGE, NAME, text, wide},
+    strategy::{Column, ResourceInfo, Scope, Strategy},
+};
 
 /// The strategy of ClusterRoleBindings.
 pub struct ClusterRoleBinding;

@@ -1,12 +1,13 @@
 //! Role: what may be done in a namespace.
 
-use coracle_api::name;
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
 use super::rules;
-use crate::registry::cells::{self, CREATED_AT, NAME};
-use crate::registry::strategy::{Column, ResourceInfo, Strategy};
+use crate::registry::{
+    cells::{self, CREATED_AT, NAME},
+    strategy::{Column, ResourceInfo, Strategy},
+};
 
 /// The strategy of Roles.
 pub struct Role;

@@ -1,12 +1,13 @@
 //! RoleBinding: who has a role in a namespace.
 
-use coracle_api::name;
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
 use super::rules;
-use crate::registry::cells::{self, AGE, NAME, text, wide};
-use crate::registry::strategy::{Column, ResourceInfo, Strategy};
+use crate::registry::{
+    cells::{self, AGE, NAME, text, wide},
+    strategy::{Column, ResourceInfo, Strategy},
+};
 
 /// The strategy of RoleBindings.
 pub struct RoleBinding;

@@ -2,12 +2,13 @@
 //!
 //! Source: `pkg/apis/rbac/validation/validation.go` at v1.37.
 
-use coracle_api::name;
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
-use crate::registry::cells::{items, string};
-use crate::registry::{check, fill};
+use crate::registry::{
+    cells::{items, string},
+    check, fill,
+};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 

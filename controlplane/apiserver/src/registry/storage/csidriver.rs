@@ -5,9 +5,12 @@
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use crate::registry::cells::{self, AGE, NAME, items, string, text};
-use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy};
-use crate::registry::{check, fill, lifecycle::Lifecycle};
+use crate::registry::{
+    cells::{self, AGE, NAME, items, string, text},
+    check, fill,
+    lifecycle::Lifecycle,
+    strategy::{Column, ResourceInfo, Scope, Strategy},
+};
 
 /// The strategy of CSIDrivers.
 pub struct CsiDriver;

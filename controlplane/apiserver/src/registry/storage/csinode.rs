@@ -5,9 +5,11 @@
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use crate::registry::cells::{self, AGE, NAME, integer, items, string};
-use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy};
-use crate::registry::{check, fill, lifecycle};
+use crate::registry::{
+    cells::{self, AGE, NAME, integer, items, string},
+    check, fill, lifecycle,
+    strategy::{Column, ResourceInfo, Scope, Strategy},
+};
 
 /// The strategy of CSINodes.
 pub struct CsiNode;

@@ -5,10 +5,12 @@
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use crate::registry::cells::{self, NAME, string, text};
-use crate::registry::check;
-use crate::registry::podspec::resources;
-use crate::registry::strategy::{Column, ResourceInfo, Strategy};
+use crate::registry::{
+    cells::{self, NAME, string, text},
+    check,
+    podspec::resources,
+    strategy::{Column, ResourceInfo, Strategy},
+};
 
 /// The strategy of CSIStorageCapacities.
 pub struct CsiStorageCapacity;

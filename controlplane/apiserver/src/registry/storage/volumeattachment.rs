@@ -5,9 +5,12 @@
 use coracle_api::status::FieldErrors;
 use serde_json::{Value, json};
 
-use crate::registry::cells::{self, AGE, NAME, string, text};
-use crate::registry::strategy::{ALL_METADATA, Column, ResourceInfo, Scope, Strategy, Subresource};
-use crate::registry::{check, fill, lifecycle::Lifecycle};
+use crate::registry::{
+    cells::{self, AGE, NAME, string, text},
+    check, fill,
+    lifecycle::Lifecycle,
+    strategy::{ALL_METADATA, Column, ResourceInfo, Scope, Strategy, Subresource},
+};
 
 /// The strategy of VolumeAttachments.
 pub struct VolumeAttachment;

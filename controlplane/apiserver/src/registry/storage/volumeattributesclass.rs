@@ -5,8 +5,10 @@
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use crate::registry::cells::{self, AGE, NAME, string, text};
-use crate::registry::strategy::{Column, ResourceInfo, Scope, Strategy};
+use crate::registry::{
+    cells::{self, AGE, NAME, string, text},
+    strategy::{Column, ResourceInfo, Scope, Strategy},
+};
 
 /// The strategy of VolumeAttributesClasses.
 pub struct VolumeAttributesClass;

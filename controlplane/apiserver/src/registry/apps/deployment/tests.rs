@@ -1,8 +1,10 @@
 use serde_json::json;
 
 use super::*;
-use crate::registry::apps::replicaset::ReplicaSet;
-use crate::registry::testing::{create_errors, created, update_errors, updated, with};
+use crate::registry::{
+    apps::replicaset::ReplicaSet,
+    testing::{create_errors, created, update_errors, updated, with},
+};
 
 fn deployment() -> Value {
     json!({"metadata": {"name": "web"}, "spec": {

@@ -2,13 +2,13 @@
 //!
 //! Source: `pkg/apis/autoscaling/validation/validation.go` at v1.37.
 
-use coracle_api::name;
-use coracle_api::quantity::Quantity;
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, quantity::Quantity, status::FieldErrors};
 use serde_json::Value;
 
-use crate::registry::cells::{items, number, string};
-use crate::registry::check;
+use crate::registry::{
+    cells::{items, number, string},
+    check,
+};
 
 const SOURCES: [(&str, &str); 5] = [
     ("ContainerResource", "containerResource"),

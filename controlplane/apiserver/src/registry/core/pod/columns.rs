@@ -4,8 +4,10 @@
 
 use serde_json::{Value, json};
 
-use crate::registry::cells::{self, AGE, NAME, NONE, text, wide};
-use crate::registry::strategy::Column;
+use crate::registry::{
+    cells::{self, AGE, NAME, NONE, text, wide},
+    strategy::Column,
+};
 
 pub(super) static COLUMNS: &[Column] = &[
     NAME,

@@ -4,12 +4,13 @@
 
 use std::net::IpAddr;
 
-use coracle_api::name;
-use coracle_api::status::FieldErrors;
+use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
-use crate::registry::cells::{items, string};
-use crate::registry::check;
+use crate::registry::{
+    cells::{items, string},
+    check,
+};
 
 pub(super) fn validate(errors: &mut FieldErrors, new: &Value, old: &Value) {
     let (spec, new, old) = (&old["spec"], &new["status"], &old["status"]);

@@ -7,8 +7,10 @@
 
 use serde_json::{Value, json};
 
-use crate::registry::cells::{items, string};
-use crate::registry::fill;
+use crate::registry::{
+    cells::{items, string},
+    fill,
+};
 
 const SESSION_SECS: i64 = 10800;
 

@@ -2,16 +2,17 @@
 //!
 //! Source: `ValidateService`, `ValidateServiceUpdate` in `pkg/apis/core/validation/validation.go` at v1.37.
 
-use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use coracle_api::status::FieldErrors;
 use serde_json::{Value, json};
 
 use super::defaults::is_externally_accessible;
-use crate::registry::cells::{items, string};
-use crate::registry::check;
-use crate::registry::core::endpoints::endpoint_ip;
+use crate::registry::{
+    cells::{items, string},
+    check,
+    core::endpoints::endpoint_ip,
+};
 
 const KUBELET_PORT: i64 = 10250;
 const MAX_SESSION_SECS: i64 = 86400;

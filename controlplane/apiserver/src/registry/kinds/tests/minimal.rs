@@ -1,13 +1,17 @@
 //! The least that each kind can do with, taken through the whole of its strategy.
 
-use coracle_api::decode::{self, ContentType, FieldValidation};
-use coracle_api::resource::Gvk;
-use coracle_api::status::FieldErrors;
+use coracle_api::{
+    decode::{self, ContentType, FieldValidation},
+    resource::Gvk,
+    status::FieldErrors,
+};
 use serde_json::{Value, json};
 
 use super::super::all;
-use crate::registry::strategy::Strategy;
-use crate::registry::testing::{created, defaulted, updated};
+use crate::registry::{
+    strategy::Strategy,
+    testing::{created, defaulted, updated},
+};
 
 fn pod() -> Value {
     json!({"containers": [{"name": "c", "image": "i:1"}]})

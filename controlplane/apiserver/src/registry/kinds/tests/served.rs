@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::super::all;
-use super::minimal::minimal;
-use crate::registry::strategy::{Scope, Strategy, Subresource};
-use crate::testing;
+use super::{super::all, minimal::minimal};
+use crate::{
+    registry::strategy::{Scope, Strategy, Subresource},
+    testing,
+};
 
 struct Api(kube::Client);
 

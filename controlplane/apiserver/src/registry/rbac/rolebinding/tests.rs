@@ -1,10 +1,10 @@
 use serde_json::json;
 
 use super::*;
-use crate::registry::rbac::clusterrole::ClusterRole;
-use crate::registry::rbac::clusterrolebinding::ClusterRoleBinding;
-use crate::registry::rbac::role::Role;
-use crate::registry::testing::{create_errors, created, update_errors, with};
+use crate::registry::{
+    rbac::{clusterrole::ClusterRole, clusterrolebinding::ClusterRoleBinding, role::Role},
+    testing::{create_errors, created, update_errors, with},
+};
 
 fn binding() -> Value {
     json!({"metadata": {"name": "b"}, "roleRef": {"kind": "Role", "name": "r"}, "subjects": [
