@@ -24,6 +24,8 @@ struct State {
     revision: u64,
     /// Plural to `namespace/name` to object.
     objects: HashMap<String, BTreeMap<String, Value>>,
+    /// Plural to all that happened there, by revision: what comes between a list and its watch is not lost.
+    history: HashMap<String, Vec<(u64, Bytes)>>,
     watchers: HashMap<String, Vec<mpsc::UnboundedSender<Bytes>>>,
 }
 
@@ -61,10 +63,17 @@ impl FakeApi {
 
     fn answer(&self, request: &Request<kube::client::Body>) -> Response<Body> {
         let plural = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-        let watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        let parameter =
+            |name| request.uri().query()?.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
         let mut state = self.0.lock().unwrap();
-        if watch {
+        if parameter("watch") == Some("true") {
+            let since: u64 = parameter("resourceVersion").unwrap().parse().unwrap();
             let (sender, receiver) = mpsc::unbounded_channel::<Bytes>();
+            for (revision, line) in state.history.get(&plural).into_iter().flatten() {
+                if *revision > since {
+                    sender.send(line.clone()).unwrap();
+                }
+            }
             state.watchers.entry(plural).or_default().push(sender);
             let lines = tokio_util_stream(receiver).map(|line| Ok(http_body::Frame::data(line)));
             return Response::new(StreamBody::new(lines).boxed_unsync());
@@ -81,6 +90,7 @@ impl FakeApi {
 impl State {
     fn tell(&mut self, plural: &str, kind: &str, object: &Value) {
         let line = Bytes::from(json!({"type": kind, "object": object}).to_string() + "\n");
+        self.history.entry(plural.into()).or_default().push((self.revision, line.clone()));
         self.watchers.entry(plural.into()).or_default().retain(|watcher| watcher.send(line.clone()).is_ok());
     }
 }
