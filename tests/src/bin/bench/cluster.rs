@@ -178,7 +178,7 @@ impl Bench {
         std::thread::park_timeout(IDLE_SPAN);
         let ticks = cpu_ticks(pid.as_raw())? - before;
         let percent = ticks / begin.elapsed().as_secs_f64();
-        self.rows.push(Row::at_most("`coracle up` idle: resident", resident_mb(pid.as_raw())?, "MB", 60.0));
+        self.rows.push(Row::at_most("`coracle up` idle: resident", resident_mb(pid.as_raw())?, "MB", 50.0));
         self.rows.push(Row::at_most("`coracle up` idle: CPU of one core", percent, "%", 1.0));
         Ok(())
     }
@@ -261,6 +261,11 @@ fn since(value: &Value, begin: u64) -> anyhow::Result<f64> {
 
 pub(crate) fn resident_mb(pid: i32) -> anyhow::Result<f64> {
     Ok(kilobytes(&fs::read_to_string(format!("/proc/{pid}/status"))?, "VmRSS:")? / 1e3)
+}
+
+/// Without pages of files: what a load adds, whatever of the program is mapped meanwhile.
+pub(crate) fn anonymous_kb(pid: i32) -> anyhow::Result<f64> {
+    kilobytes(&fs::read_to_string(format!("/proc/{pid}/status"))?, "RssAnon:")
 }
 
 fn kilobytes(text: &str, field: &str) -> anyhow::Result<f64> {

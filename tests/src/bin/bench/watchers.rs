@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     client::Target,
-    cluster::{PID_VARIABLE, resident_mb},
+    cluster::{PID_VARIABLE, anonymous_kb},
 };
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
@@ -32,7 +32,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 pub(crate) async fn delivery(kubeconfig: &str) -> anyhow::Result<Value> {
     let target = Target::load(kubeconfig)?;
     let path = prepare(&target).await?;
-    let before = resident_kb()?;
+    let before = server_kb()?;
     let mut bodies = Vec::new();
     for _ in 0..WATCHERS / WATCHERS_A_CONNECTION {
         let mut shared = target.connect_shared().await?;
@@ -41,7 +41,7 @@ pub(crate) async fn delivery(kubeconfig: &str) -> anyhow::Result<Value> {
         }
     }
     tokio::time::sleep(SETTLE).await;
-    let watcher_kb = (resident_kb()? - before) / WATCHERS as f64;
+    let watcher_kb = (server_kb()? - before) / WATCHERS as f64;
     let begin = Instant::now();
     let mut watchers = JoinSet::new();
     for body in bodies {
@@ -60,7 +60,7 @@ pub(crate) async fn delivery(kubeconfig: &str) -> anyhow::Result<Value> {
 pub(crate) async fn connections(kubeconfig: &str) -> anyhow::Result<Value> {
     let target = Target::load(kubeconfig)?;
     let path = prepare(&target).await?;
-    let before = resident_kb()?;
+    let before = server_kb()?;
     let mut open = Vec::new();
     for _ in 0..WATCHERS {
         let mut connection = target.connect().await?;
@@ -69,7 +69,7 @@ pub(crate) async fn connections(kubeconfig: &str) -> anyhow::Result<Value> {
         open.push((connection, response));
     }
     tokio::time::sleep(SETTLE).await;
-    Ok(json!({"watcher_kb": (resident_kb()? - before) / WATCHERS as f64}))
+    Ok(json!({"watcher_kb": (server_kb()? - before) / WATCHERS as f64}))
 }
 
 /// Makes what is watched; returns the path of a watch of everything that happens from now on.
@@ -131,7 +131,7 @@ async fn count(mut body: Incoming, begin: Instant) -> anyhow::Result<Duration> {
     Ok(begin.elapsed())
 }
 
-fn resident_kb() -> anyhow::Result<f64> {
+fn server_kb() -> anyhow::Result<f64> {
     let pid = std::env::var(PID_VARIABLE).with_context(|| format!("{PID_VARIABLE} names the server"))?;
-    Ok(resident_mb(pid.parse()?)? * 1e3)
+    anonymous_kb(pid.parse()?)
 }
