@@ -86,6 +86,7 @@ pub(crate) async fn sandbox(ctx: &NodeContext, pod: &Pod, attempt: u32) -> Resul
         runtime_handler,
         port_mappings: port_mappings(pod),
         cgroup_parent: resources::cgroup_parent(&ctx.config.cgroup_root, pod),
+        // No field of a pod says how many processes it may have: that is the node's to limit.
         resources: Resources { pids_limit: ctx.config.pod_max_pids.map(i64::from), ..resources::for_pod(pod) },
         sysctls,
         log_directory: ctx.log_dir(&pod.reference()),
@@ -137,6 +138,7 @@ pub(crate) async fn container(
     let mut security = security::merge(pod, container, input.image.config.user.as_deref(), &profiles)?;
     security::check_supported(pod, container, security::selinux_enabled())?;
     let apparmor = apparmor::resolve(pod, container, apparmor::kernel)?;
+    // Not refused: it runs as it would on a node without AppArmor, but somebody should know.
     if apparmor.lacks_default {
         let text = format!("AppArmor: no default profile is loaded, container {} starts without one", container.name);
         ctx.events.pod(pod, Some(&container.name), Severity::Warning, "AppArmor", text);
@@ -197,6 +199,7 @@ async fn volume_mounts(
         let host_path = if sub_path.is_empty() {
             volume.clone()
         } else {
+            // By its number: one container may mount two paths of one volume.
             let place = format!("{}/{}/{index}", mount.name, input.container.name);
             ctx.volumes.sub_path(&input.pod.uid(), volume, &place, &sub_path).await?
         };
@@ -265,11 +268,13 @@ async fn own_mounts(
         let resolver = pod_files::resolv_conf(&pod, &dns, &domain, &of_node);
         write_if_changed(&dir.join("resolv.conf"), &resolver, 0o644)?;
         write_if_changed(&hostname_file, &format!("{hostname}\n"), 0o644)?;
+        // For everybody: the container may run as any user...
         write_if_changed(&message_file, "", 0o666)?;
         let files = [
             ("/etc/hosts".to_owned(), dir.join("etc-hosts"), readonly),
             ("/etc/resolv.conf".to_owned(), dir.join("resolv.conf"), readonly),
             ("/etc/hostname".to_owned(), hostname_file, readonly),
+            // ...and says why it ends even where its root is read-only.
             (message_path, message_file, false),
         ];
         Ok::<_, ContainerConfigError>((files, pod_files::dns_limits(&pod, &dns, &domain, &of_node)))
@@ -280,6 +285,7 @@ async fn own_mounts(
     for message in cut {
         ctx.events.pod(input.pod, None, Severity::Warning, "DNSConfigForming", message);
     }
+    // A volume that is mounted in such a place wins, as upstream.
     let wanted = files.into_iter().filter(|(path, _, _)| !taken.iter().any(|mount| mount.container_path == *path));
     Ok(wanted
         .map(|(container_path, host_path, readonly)| Mount {

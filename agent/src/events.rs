@@ -212,6 +212,7 @@ impl EventWriter {
             seen.at = Instant::now();
             let patch = serde_json::json!({"count": seen.count, "lastTimestamp": api_time(record.at), "message": record.message});
             match events.patch(&seen.name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+                // Events expire: what was counted up has gone, and another one begins.
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
                 other => return other.map(drop),
             }

@@ -75,6 +75,7 @@ async fn collect_images(
     if goal == 0 {
         return Ok(());
     }
+    // A young one may have been pulled for a container that is still to come.
     let mut candidates: Vec<&Image> = images
         .iter()
         .filter(|image| {
@@ -82,6 +83,7 @@ async fn collect_images(
                 && used.get(&image.id).is_some_and(|entry| entry.first_seen.elapsed() >= MIN_AGE)
         })
         .collect();
+    // As upstream: the least recently used first; of those that never were, the oldest.
     candidates.sort_by_key(|image| used.get(&image.id).map(|entry| (entry.last_used, entry.first_seen)));
     let mut freed = 0;
     for image in candidates {

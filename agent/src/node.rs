@@ -178,6 +178,7 @@ impl NodeManager {
                 Ok(())
             }
             Err(kube::Error::Api(why)) if why.code == 409 => {
+                // It was here before. Taints, annotations and other labels may be somebody else's by now.
                 let labels = serde_json::json!({"metadata": {"labels": status::labels(&self.config)}});
                 let known =
                     self.api().patch(&self.config.node_name, &PatchParams::default(), &Patch::Merge(&labels)).await?;

@@ -82,6 +82,7 @@ pub(crate) fn generate(input: &StatusInput<'_>) -> PodStatus {
         Some(_) => Phase::Failed,
         None => phase::compute(pod, &init_container_statuses, &container_statuses, input.terminated, input.previous),
     };
+    // Only now: the phase comes of what the containers did, not of what they count as from here on.
     if input.terminated {
         containers::close(pod, &mut init_container_statuses, &mut container_statuses);
         containers::close_all(&mut ephemeral_container_statuses);

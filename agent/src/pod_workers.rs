@@ -293,6 +293,7 @@ impl PodWorker {
             Some(state) => state,
             None => return Progress::Failed,
         };
+        // A failed hook costs its container: what was observed no longer holds then.
         let state = if self.settle_hooks(&state).await {
             match self.observe().await {
                 Some(state) => state,

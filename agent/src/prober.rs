@@ -304,6 +304,7 @@ impl ProbeWorker {
         if let Some(action) = &self.probe.grpc {
             return match (target.host, u16::try_from(action.port)) {
                 (Some(host), Ok(port)) => grpc::probe(host, port, action.service.as_deref().unwrap_or(""), limit).await,
+                // Without an address it is not the container's failure: unknown.
                 _ => Outcome::Unknown("no address or port to connect to".to_owned()),
             };
         }

@@ -166,6 +166,7 @@ async fn route(server: &ServerContext, request: Request<Incoming>) -> Result<Res
         (Method::GET, ["containerLogs", namespace, pod, container]) => {
             logs::serve(server, &request, namespace, pod, container).await
         }
+        // As the kubelet, with the pod's UID between or without.
         (Method::GET | Method::POST, ["exec", namespace, pod, container] | ["exec", namespace, pod, _, container]) => {
             exec::serve(server, request, exec::Verb::Exec, namespace, pod, container).await
         }

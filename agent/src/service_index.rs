@@ -82,6 +82,7 @@ impl ServiceIndex {
                     }
                 }
                 Some(Ok(watcher::Event::InitDone)) => {
+                    // All at once: who reads meanwhile sees the list before, not half of this one.
                     *self.entries.write() = std::mem::take(&mut listing);
                     self.synced.send_replace(true);
                 }

@@ -172,6 +172,7 @@ impl StatusWriter {
                     finish: Vec::new(),
                     finishing: false,
                 });
+                // An older copy would bring back what this task has overwritten.
                 if version(&known) > entry.version {
                     entry.written.clone_from(known.status_or_default());
                     entry.version = version(&known);
@@ -179,6 +180,7 @@ impl StatusWriter {
                 let delay = if patch::is_urgent(&entry.written, &status) { Duration::ZERO } else { LAZY };
                 entry.wanted = status;
                 if patch::diff(&entry.pod, &entry.written, &entry.wanted).is_some() {
+                    // One that can wait does not put off one that cannot.
                     let due = Instant::now() + delay;
                     entry.due = Some(entry.due.map_or(due, |earlier| earlier.min(due)));
                 }
@@ -223,6 +225,7 @@ impl StatusWriter {
             }
             entry.due = None;
             let body = patch::diff(&entry.pod, &entry.written, &entry.wanted);
+            // What was wanted may have been undone meanwhile, but a pod that has ended is still to be removed.
             if body.is_none() && !entry.finishing {
                 continue;
             }

@@ -234,6 +234,7 @@ impl SyncLoop {
                 self.orphans_due = Some(Instant::now() + ORPHANS_RETRY);
             }
         }
+        // An agent that was killed while it tidied up may have left files alone. Their names tell no more than the UID.
         for uid in checkpoint::directories(&self.pods_dir) {
             let known = self.manager.has(&uid) || self.workers.has(&uid) || orphans.iter().any(|pod| pod.uid() == uid);
             if !known {

@@ -200,6 +200,7 @@ fn value_from(container: &Container, source: &EnvVarSource, input: &EnvInput<'_>
             None => Err(EnvError::NoFileKey { volume: key.0, path: key.1, key: key.2 }),
         };
     }
+    // As upstream: a source of no known kind leaves the variable empty.
     Ok(Some(String::new()))
 }
 

@@ -22,6 +22,7 @@ pub(super) async fn fetch(
     let secrets =
         futures::future::try_join_all(secret_names.iter().map(|name| ctx.objects.secret(namespace, name, FRESH)));
     let (maps, secrets, ()) = tokio::try_join!(maps, secrets, async {
+        // Not for ever, unlike upstream, which starts no container before: most need no variable of a Service.
         ctx.services.wait_synced(SERVICES_LIMIT).await;
         Ok(())
     })?;

@@ -85,6 +85,7 @@ pub(crate) fn resource_field(
         "requests" => requests.or(limits),
         _ => return Err(unsupported()),
     };
+    // As upstream: a limit of zero is none, and without one there is all that the node has.
     let nonzero = quantity.map(|q| q.0.as_str()).filter(|text| quantity::milli(text) != 0);
     let divisor_millis = divisor.map(|d| quantity::milli(&d.0)).filter(|&d| d > 0).unwrap_or(1000);
     let is_limit = kind == "limits";

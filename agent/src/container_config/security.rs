@@ -49,6 +49,7 @@ pub(crate) fn merge(
     }
     let strict_groups = of_pod.supplemental_groups_policy.as_deref() == Some("Strict");
     let mut groups = Vec::new();
+    // `fsGroup` too: it owns the files of the pod's volumes.
     for group in of_pod.supplemental_groups.iter().flatten().copied().chain(of_pod.fs_group) {
         if let Some(group) = id("supplementalGroups", Some(group))?.filter(|group| !groups.contains(group)) {
             groups.push(group);
@@ -72,6 +73,7 @@ pub(crate) fn merge(
         allow_privilege_escalation: own.allow_privilege_escalation,
         cap_add: names(capabilities.add),
         cap_drop: names(capabilities.drop),
+        // As containerd has it: who is privileged is not confined, whatever profile is named.
         seccomp: if privileged { SeccompProfile::Unconfined } else { seccomp_profile(seccomp, profiles) },
         apparmor_profile: None,
     })

@@ -201,6 +201,7 @@ impl Unpacker {
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
                 self.write_file(entry, parent, name)?;
             }
+            // Owner, mode and times are those of the file that it is one more name of.
             EntryType::Link => return self.hard_link(entry, parent, name),
             EntryType::Symlink => {
                 let target = entry.link_name()?.ok_or_else(|| invalid("symlink without a target"))?;

@@ -113,6 +113,7 @@ impl LogReader {
             if !wanted {
                 continue;
             }
+            // A long line comes in parts and has one time, that of its first.
             if self.options.timestamps && !self.continued {
                 out.extend_from_slice(line.time.as_bytes());
                 out.push(b' ');

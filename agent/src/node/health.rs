@@ -190,6 +190,7 @@ impl Health {
                 None => {}
             }
         }
+        // Nothing is told of these two as long as all is well. What has been told is taken back, not left to stand.
         if let Some(loss) = self.address_loss {
             told.push(("NetworkUnavailable", true, ADDRESS_GONE, loss_message(loss)));
         } else if had("NetworkUnavailable") {

@@ -44,6 +44,7 @@ pub(crate) async fn run(
     let mut known: Option<Lease> = None;
     let mut failures = 0_u32;
     loop {
+        // What was known is given up: after a failure it may be outdated, and is read anew.
         let pause = match tokio::time::timeout(REQUEST_LIMIT, keeper.renew(known.take())).await {
             Ok(Ok(lease)) => {
                 known = Some(lease);
@@ -61,6 +62,7 @@ pub(crate) async fn run(
             Err(_) => {
                 tracing::warn!("renew the node's Lease: the API server does not answer");
                 failures += 1;
+                // Soon: the time limit was a pause already.
                 RETRY_MIN
             }
         };

@@ -134,6 +134,7 @@ fn conditions(network: &Result<(), NetworkError>, health: &Health, before: Optio
     let now = Time(Timestamp::from_second(Timestamp::now().as_second()).unwrap_or(Timestamp::UNIX_EPOCH));
     all.map(|(kind, status, reason, message)| {
         let known = before.and_then(|before| before.conditions.as_ref()).into_iter().flatten();
+        // As upstream: another reason or message alone is no transition.
         let since =
             known.filter(|c| c.type_ == kind && c.status == status).find_map(|c| c.last_transition_time.clone());
         NodeCondition {

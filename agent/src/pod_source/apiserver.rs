@@ -36,6 +36,7 @@ pub(crate) async fn run(
             event = stream.next() => event,
         };
         let event = match event {
+            // Once more, if a listing was broken off: half of one must not pass for all pods.
             Some(Ok(watcher::Event::Init)) => {
                 listing = Vec::new();
                 continue;
@@ -47,6 +48,7 @@ pub(crate) async fn run(
             Some(Ok(watcher::Event::InitDone)) => SourceEvent::Replace(std::mem::take(&mut listing)),
             Some(Ok(watcher::Event::Apply(pod))) => SourceEvent::Apply(prepared(pod)),
             Some(Ok(watcher::Event::Delete(pod))) => SourceEvent::Delete(pod.uid()),
+            // No pause here: the stream makes one before it goes on.
             Some(Err(error)) => {
                 tracing::warn!(error = %Chain(&error), "watch pods");
                 continue;

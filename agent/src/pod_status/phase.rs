@@ -45,6 +45,7 @@ pub(crate) fn compute(
     let (mut pending_init, mut failed_init, mut lost_init) = (0, 0, 0);
     for (container, status) in pod.init_containers().iter().zip(init) {
         let ended = exit_code(status);
+        // As upstream: once a container proper was made, no init container that starts again makes the pod pending.
         if is_sidecar(container) {
             let started = status.started.unwrap_or(false) || status.restart_count > 0 || ended.is_some();
             pending_init += usize::from(!started && containers.iter().all(|c| c.container_id.is_none()));
@@ -77,6 +78,7 @@ pub(crate) fn compute(
         return Phase::Failed;
     }
     if terminated {
+        // What never ran will not run any more: not all was done.
         let all_ran = waiting == 0 && running == 0 && stopped > 0;
         return if all_ran && stopped == succeeded { Phase::Succeeded } else { Phase::Failed };
     }
@@ -86,6 +88,7 @@ pub(crate) fn compute(
         Phase::Running
     } else if stopped > 0 {
         match stopped == succeeded {
+            // All are down, but not for good.
             _ if restarts > 0 => Phase::Running,
             true => Phase::Succeeded,
             false => Phase::Failed,

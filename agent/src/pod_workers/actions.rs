@@ -229,6 +229,7 @@ impl PodWorker {
             }
         };
         ctx.events.pod(&pod, Some(&container.name), Severity::Normal, "Created", "Container created");
+        // The pod may have had to go while this one was made: then it is not started at all.
         if self.must_stop() {
             return Start::Later(Duration::ZERO);
         }
@@ -271,6 +272,7 @@ impl PodWorker {
 
     /// Keeps one dead instance of each container, removes older ones and what is left of older sandboxes.
     pub(super) async fn collect_dead(&mut self, state: &RuntimeState) {
+        // The newest one's exit code and log are still asked for, as by `kubectl logs --previous`.
         let mut dead: Vec<_> =
             state.containers.iter().filter(|c| matches!(c.state, ContainerState::Exited { .. })).collect();
         dead.sort_by(|a, b| (&a.name, b.attempt).cmp(&(&b.name, a.attempt)));

@@ -129,6 +129,7 @@ impl PodWorker {
                 );
             }
         }
+        // As upstream: the hook's time comes out of the grace period, but a signal still gets its chance.
         let left = deadline.saturating_duration_since(Instant::now()).max(MIN_GRACE);
         match self.ctx.runtime.stop_container(id, left).await {
             Ok(()) | Err(crate::runtime::RuntimeError::NotFound { .. }) => true,

@@ -61,12 +61,14 @@ impl PodWorker {
             if !alive && !ready {
                 return true;
             }
+            // Nobody is left to tell of a pod that the API has let go.
             if self.pod.is_deleting() && !self.gone {
                 self.publish(&state, true, false).await;
             }
             let grace = self.grace();
             let mut desired = self.desired.clone();
             let shutdown = self.shutdown.clone();
+            // Another deletion with less grace counts at once: then all of this begins again with that.
             let fine = tokio::select! {
                 fine = self.kill_pod(&state) => fine,
                 () = shutdown.cancelled() => return false,

@@ -53,6 +53,7 @@ pub(super) async fn probe(host: IpAddr, port: u16, service: &str, limit: Duratio
             ));
         }
     };
+    // Whose clock is first, this one or the server's, must not show in the message.
     let late = || failed(DEADLINE_EXCEEDED, "context deadline exceeded");
     let answer = tokio::time::timeout_at(deadline, check(stream, address, service, limit)).await;
     match answer.unwrap_or_else(|_| Err(late())) {

@@ -133,6 +133,7 @@ impl Frame {
         if !source.is_empty() {
             source.push(format!("-j {MARK_MASQ}"));
         }
+        // As upstream, the mark goes first: a packet that comes by again, as out of a tunnel, is not masqueraded twice.
         let postrouting = vec![
             format!("-j {HAIRPIN}"),
             format!("-m mark ! --mark {MARK}/{MARK} -j RETURN"),

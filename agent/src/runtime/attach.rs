@@ -56,6 +56,7 @@ pub(super) async fn attach(
         resize,
         exit: Box::pin(async move {
             container_stop::exit(&container).await;
+            // The exit code ends the session: what the container said last is still in the pipes.
             let _ = tokio::time::timeout(LIMIT, watched.wait()).await;
             match &*container.state.borrow() {
                 Some(ContainerState::Exited { exit_code, .. }) => Ok(*exit_code),

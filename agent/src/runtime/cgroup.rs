@@ -171,6 +171,7 @@ impl Hierarchies {
             }
             if let Some(quota) = resources.cpu_quota_us {
                 out.push(("cpu.cfs_period_us", period.to_string()));
+                // In v1 -1 itself stands for no limit.
                 out.push(("cpu.cfs_quota_us", quota.to_string()));
             }
             if let Some(limit) = resources.memory_limit_bytes {
@@ -206,6 +207,7 @@ impl Hierarchies {
         }
         let mut last = None;
         for attempt in 0..REMOVE_ATTEMPTS {
+            // Each time anew: what forked meanwhile is still there, and what was killed takes a while to go.
             for pid in self.processes(path) {
                 let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
             }
@@ -220,6 +222,7 @@ impl Hierarchies {
         if let Some((path, source)) = last {
             return Err(state("remove the cgroup", path, source));
         }
+        // Parents that other pods share go with the last one's: the first that is not empty ends the walk.
         for point in self.points() {
             let mut parent = Path::new(relative).parent();
             let stays = |parent: &Path| parent.to_str().is_none_or(|parent| parent.is_empty() || kept.contains(parent));
@@ -263,6 +266,7 @@ impl Hierarchies {
         };
         ContainerStats {
             cpu_usage_nanos: cpu.unwrap_or(0),
+            // As cAdvisor: pages of files that nobody has read lately can be had back at any time.
             memory_working_set_bytes: used.unwrap_or(0).saturating_sub(inactive.unwrap_or(0)),
             processes: processes.unwrap_or(0),
         }

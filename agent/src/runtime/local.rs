@@ -108,6 +108,7 @@ impl LocalRuntime {
         });
         recover::recover(&inner).await;
         let recovered: Vec<_> = inner.state.lock().containers.values().cloned().collect();
+        // An older agent made no such note itself, and layers without one may be removed while they are mounted.
         for container in recovered {
             held_layers::note(&container.directory, &inner.writable_dir(&container.id));
         }

@@ -211,6 +211,7 @@ async fn receive<S: Stream>(
                     Some(stream) => stream.write_all(bytes).await.is_err() || stream.flush().await.is_err(),
                     None => false,
                 };
+                // The process reads no more. What it says is still wanted.
                 if failed {
                     stdin = None;
                 }

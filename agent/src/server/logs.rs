@@ -115,6 +115,7 @@ fn options(query: &Query) -> Result<Options, ReplyError> {
             .map_err(|_| ReplyError::bad_request(format!("{name} must be a number of 0 or more: {text:?}"))),
     };
     let since = match (number("sinceSeconds")?, query.get("sinceTime")) {
+        // Before the clock's first second there is nothing: then all of the log is wanted.
         (Some(seconds), _) => SystemTime::now().checked_sub(Duration::from_secs(seconds)),
         (None, Some(time)) => {
             let time = time

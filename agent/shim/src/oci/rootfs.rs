@@ -194,6 +194,7 @@ pub(super) fn fetch_volumes(volumes: &[VolumeMount], directory: &Path, host: Bor
                 .with_context(|| format!("take volume {}", volume.source.display()))
         })
         .collect::<anyhow::Result<Vec<_>>>();
+    // Before any failure is looked at: this process must not stay there.
     setns(own.as_fd(), CloneFlags::CLONE_NEWNS).context("come back from the node's mount namespace")?;
     fs::create_dir_all(directory)?;
     for (number, tree) in trees?.iter().enumerate() {

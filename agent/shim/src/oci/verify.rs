@@ -26,6 +26,7 @@ pub(super) fn inspect_mounts(mountinfo: &str, spec: &Spec) -> Result<(), Invalid
         {
             if point == name {
                 *count += 1;
+                // A second one hides the first, whatever it is.
                 if kind != expected || *count > 1 {
                     return Err(Invalid(format!("a volume is mounted in the place of {name}")));
                 }

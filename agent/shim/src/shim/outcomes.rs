@@ -77,6 +77,7 @@ impl Server {
                 }
                 let pid = outcome.as_ref().ok().copied();
                 self.reply(connection, call, outcome.map(|pid| Reply::Created { pid }), None);
+                // It may have ended by now: that is told after the reply that makes it known.
                 pid.into_iter().for_each(|pid| self.claim_stray(pid));
             }
             Purpose::Exec { connection, call, container } => match outcome {
@@ -85,6 +86,7 @@ impl Server {
                     self.execs.insert(exec, ExecProcess { pid, container, connection });
                     let wanted = self.connections.contains_key(&connection);
                     self.reply(connection, call, Ok(Reply::Executing { exec, pid }), terminal);
+                    // Whoever asked has hung up: nobody else would end it.
                     if !wanted {
                         self.kill_exec(exec);
                     }

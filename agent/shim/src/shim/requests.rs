@@ -45,6 +45,7 @@ impl Server {
         let outcome = match call.request {
             Request::Init(_) => Err(failure(FailureKind::State, "already initialized")),
             Request::State => Ok(Reply::State(self.state())),
+            // This one and exec are answered when their helper is done.
             Request::Create(create) => match self.create(connection, id, create) {
                 Ok(()) => return,
                 Err(error) => Err(error),
@@ -125,6 +126,7 @@ impl Server {
         let helper = Helper::spawn(self.helper.as_fd(), &request, stdio, limit, purpose)
             .map_err(|error| broken("run the helper", error))?;
         self.helpers.push(helper);
+        // From here on the name is taken: another create of it must not start while the helper works.
         self.containers.insert(
             number,
             Container {
@@ -217,6 +219,7 @@ impl Server {
         if exec.args.is_empty() {
             return Err(failure(FailureKind::Invalid, "no command specified"));
         }
+        // The terminal's master comes with the helper's reply.
         let stdio = if exec.tty {
             [Stdio::null(), Stdio::null(), Stdio::null()]
         } else {
