@@ -171,6 +171,7 @@ async fn ensure_object(
     let Some(current) = current else {
         let created = server.store.create(resource, namespace, wanted.clone(), WriteOptions::default()).await;
         return match created {
+            // Somebody was faster. The next round looks at what they made.
             Err(status) if status.code != 409 => Err(fail(status)),
             _ => Ok(()),
         };
@@ -186,6 +187,7 @@ async fn ensure_object(
         for field in fields {
             new[*field] = wanted[*field].clone();
         }
+        // Whoever else writes meanwhile: this is put right after them.
         meta::remove(&mut new, &["metadata", "resourceVersion"]);
         Ok(new)
     });

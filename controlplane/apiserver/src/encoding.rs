@@ -93,6 +93,7 @@ impl Form {
                 let pieces = source.map(move |piece| Ok(Bytes::from(indenter.feed(&piece))));
                 Body::Stream(futures::stream::iter(pieces).boxed())
             }
+            // As upstream: YAML has no form of one event after the other.
             (Self::Yaml, Body::Stream(_)) => {
                 return reply::failure(&Status::not_acceptable(&[MEDIA_TYPES[0], MEDIA_TYPES[2]]));
             }

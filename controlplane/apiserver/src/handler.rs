@@ -59,6 +59,7 @@ where
             reply::failure(&Status::internal("the request panicked; the server's log has more"))
         }
     };
+    // In this order, for HEAD to be answered with the headers of the text that it does not get.
     let response = match Form::of(&parts) {
         Some(form) => Box::pin(form.applied(response)).await,
         None => response,
@@ -70,6 +71,7 @@ where
         (StatusCode::SWITCHING_PROTOCOLS, Some(connection), place) => {
             place.take().into_iter().for_each(|place| connection.is_upgraded(place));
         }
+        // A stranger's connection may end for it.
         _ if course.is_known => incoming::discard(&server.limits, &parts, &mut body).await,
         _ => {}
     }

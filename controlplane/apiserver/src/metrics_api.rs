@@ -79,6 +79,7 @@ pub(crate) async fn serve(
     };
     let items = if about.plural == "nodes" { nodes(server, &objects).await } else { pods(server, &objects).await? };
     if info.verb == Verb::Get {
+        // As metrics-server: what is not measured yet, or whose node is silent, is not found.
         let mut item = items.into_iter().next().ok_or_else(|| Status::not_found(&group_resource, &info.name))?;
         item["kind"] = about.kind.into();
         item["apiVersion"] = format!("{GROUP}/{VERSION}").into();

@@ -134,6 +134,7 @@ impl<'a> RequestInfo<'a> {
                 request.name = request.namespace.clone();
                 match parts.next() {
                     None => {}
+                    // As upstream: a Namespace has these two itself, anything else is in it.
                     Some(sub @ ("status" | "finalize")) => {
                         request.subresource = sub;
                         request.rest = parts.0;
@@ -151,6 +152,7 @@ impl<'a> RequestInfo<'a> {
         }
         request.is_named = !request.name.is_empty();
         request.verb = verb(method, request.is_named, is_old_watch, query);
+        // As upstream: a right to one object by its name covers the list and the watch of that one.
         if matches!(request.verb, Verb::List | Verb::Watch | Verb::DeleteCollection)
             && let Some(name) = query.text("fieldSelector").and_then(selected_name)
         {

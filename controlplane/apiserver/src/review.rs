@@ -99,6 +99,7 @@ pub(crate) async fn create(
     if !takes_object(accept) {
         return Err(Status::not_acceptable(&["application/json"]));
     }
+    // A role that was written a moment ago counts.
     server.store.cache.catch_up().await.map_err(cache_status)?;
     let gvk = Gvk::new(request.group, request.version, kind);
     let mut review = decode::decode(body, content_type(headers)?, &gvk, FieldValidation::Ignore)?.object;

@@ -249,6 +249,7 @@ impl ApiServer {
             }
             None => None,
         };
+        // Last, and kept until it is written: others of this namespace wait meanwhile.
         let quotas = self.quotas_of(stored);
         let turn = match quotas {
             Some(quotas) => quotas.turn(namespace).await?,

@@ -32,6 +32,7 @@ pub(crate) async fn serve(call: &Call<'_>, parts: &Parts) -> Result<Response<Bod
     let served = call.resource.info.subresources.iter().find(|one| one.name() == call.info.subresource);
     let Some(subresource) = served else { return Err(Status::no_such_path()) };
     let verb = call.info.verb;
+    // Boxed where it is large: otherwise every request would have room for the largest of them.
     let reply = match (subresource, verb) {
         (
             Subresource::Status | Subresource::Approval | Subresource::EphemeralContainers | Subresource::Resize,

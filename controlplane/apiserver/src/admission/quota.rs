@@ -180,6 +180,7 @@ fn plan(quota: &Value, charged: Charged<'_>, now: Timestamp) -> Result<Option<Am
             }
         }
     }
+    // Only what becomes more: what becomes less is given back by the controller, which counts anew.
     asked.retain(|name, amount| hard.contains_key(name) && !amount.is_zero() && !amount.is_negative());
     if asked.is_empty() {
         return Ok(None);

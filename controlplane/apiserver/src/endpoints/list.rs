@@ -49,6 +49,7 @@ pub(crate) async fn list(call: &Call<'_>) -> Result<Reply, Status> {
         continue_token: token.as_deref(),
         remaining_item_count: remaining.map(|count| count as u64),
     };
+    // Nearly all lists: nothing is decoded, and the text is made as the connection takes it.
     if matches!(shape.form, Form::Object) && call.resource.view.is_none() {
         return Ok(Reply::json(objects_body(call.resource, result.entries, &meta)));
     }

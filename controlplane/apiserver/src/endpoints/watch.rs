@@ -58,6 +58,7 @@ pub(crate) async fn watch(call: &Call<'_>) -> Result<Reply, Status> {
         },
         None => {
             let (snapshot, watcher) = call.resource.cache.snapshot_and_watch(selection.clone());
+            // Also unasked: a watch without a version has always begun with what is there.
             if options.send_initial_events != Some(false) {
                 initial = snapshot.select(&selection, &call.resource.prefix).cloned().collect();
             }

@@ -196,6 +196,7 @@ fn operation(mut operation: Value) -> Value {
         let Some(content) = response.as_object_mut().and_then(|response| response.remove("content")) else { continue };
         if let Value::Object(content) = content {
             for (media_type, mut content) in content {
+                // One for all media types: v2 has no place for more.
                 response["schema"] = referring(content["schema"].take());
                 if !produces.contains(&media_type) {
                     produces.push(media_type);

@@ -183,6 +183,7 @@ impl ServiceAddresses {
             let address = self
                 .draw_address(taken)
                 .ok_or_else(|| Status::internal("failed to allocate a serviceIP: range is full"))?;
+            // Taken before it is written: whoever asks next must not get it, too.
             uses.addresses.push(address);
             taken.addresses.insert(address, Holder::Reserved(asker.reservation));
             address

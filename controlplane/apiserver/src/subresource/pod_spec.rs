@@ -127,6 +127,7 @@ fn resized(wanted: &Value, old: &Value) -> Value {
 
 fn check_resize(new: &Value, old: &Value) -> FieldErrors {
     let mut errors = FieldErrors::default();
+    // The node has these from its own files, which nothing here changes.
     if is_static(old) {
         errors.forbidden("", "static pods cannot be resized");
         return errors;

@@ -56,6 +56,7 @@ pub(super) async fn log(call: &Call<'_>, parts: &Parts) -> Result<Response<Body>
     let pod = pod(call).await?;
     let container = location::container(&pod, call.query.text("container"))?;
     let Some(agent) = location::agent_of(call, &pod).await? else {
+        // As upstream: a pod that is on no node yet has said nothing, which is no failure.
         return Ok(Reply::new(StatusCode::NO_CONTENT, "", Body::Empty).into_response());
     };
     let parameters = [

@@ -63,6 +63,7 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
         audiences.push(ISSUER.to_owned());
     }
     let now = Timestamp::now();
+    // Whoever asks for more is not refused: the answer says how long it is good.
     let expires_secs = now.as_second() + seconds.min(LONGEST_SECS);
     let subject = TokenSubject {
         namespace: call.info.namespace.as_ref().to_owned(),
@@ -137,6 +138,7 @@ async fn bound(call: &Call<'_>, request: &Value, seconds: i64) -> Result<Bound, 
         }
     };
     let by_node = call.user.node_name();
+    // Only the UID tells its pod from another of that name on another node.
     if by_node.is_some() && text("uid").is_empty() {
         return Err(forbidden("node requested token with a pod binding without a uid"));
     }
@@ -169,6 +171,7 @@ async fn bound(call: &Call<'_>, request: &Value, seconds: i64) -> Result<Bound, 
     }
     let node = meta::get_str(&object, &["spec", "nodeName"]);
     let node = if plural == "pods" && !node.is_empty() {
+        // A node that has gone has none, and the token is good all the same.
         let uid = fetch(call, "nodes", node).await.map(|node| meta::uid(&node).to_owned());
         Some((node.to_owned(), uid.unwrap_or_default()))
     } else {

@@ -219,6 +219,7 @@ impl Entry {
         let json_start = source.kind.line_prefix().len();
         let mut metadata = metadata::parse(&line[json_start..]).map_err(failed)?;
         let gaps = Gaps::cut(&mut line, json_start, &metadata.managed, source.pool);
+        // It is made of places in the text, which has become shorter.
         if !gaps.is_empty() {
             metadata = metadata::parse(&line[json_start..]).map_err(failed)?;
         }

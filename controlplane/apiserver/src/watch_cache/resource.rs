@@ -174,6 +174,7 @@ impl ResourceCache {
         if group.has_lost(*cursor) {
             return Err(WatchCacheError::TooSlow);
         }
+        // Twice over the same events: measured, then written at once into as much room as they need.
         let (mut length, mut next, mut shown) = (0, state.ring.end(), 0);
         let seen = |event: &'_ WatchEvent| concerns(&selection.scope, event);
         for (sequence, event) in state.ring.from(*cursor) {

@@ -183,6 +183,7 @@ impl References {
         for claim in meta::get_array(pod, &["spec", "resourceClaims"]) {
             push(&mut resource_claims, meta::get_str(claim, &["resourceClaimName"]));
         }
+        // Claims made from a template have names that only the status knows.
         for claim in meta::get_array(pod, &["status", "resourceClaimStatuses"]) {
             push(&mut resource_claims, meta::get_str(claim, &["resourceClaimName"]));
         }

@@ -79,6 +79,7 @@ fn mirror_pod(node: &str, uid: Option<&str>, pod: &Value) -> Result<(), String> 
         return Err(format!("node {node:?} can only create pods with spec.nodeName set to itself"));
     }
     owned_by_node(node, uid, meta::owner_references(pod))?;
+    // What its pods refer to a node may read: it must not choose that itself.
     let references = References::of(pod);
     let refuse = |what: &str| Err(format!("node {node:?} can not create pods that reference {what}"));
     if !meta::get_str(pod, &["spec", "serviceAccountName"]).is_empty() {
@@ -180,6 +181,7 @@ pub(crate) fn check_update(
             }
             let claims = |pod: &Value| meta::get_array(pod, &["status", "resourceClaimStatuses"]).to_vec();
             if claims(new) != claims(old) {
+                // Upstream's spelling.
                 return Err(format!("node {node:?} cannot update resource claim statues"));
             }
             Ok(())
@@ -194,6 +196,8 @@ pub(crate) fn check_update(
         }
         "nodes" => {
             own_node(node, meta::name(old))?;
+            // With other taints or labels it could draw pods to itself. With an owner that is not there it would be
+            // collected, and could come back with what it may say of itself only when it is new.
             let taints = |object: &Value| meta::get_array(object, &["spec", "taints"]).to_vec();
             if taints(new) != taints(old) {
                 return Err(format!("node {node:?} is not allowed to modify taints"));

@@ -59,6 +59,7 @@ impl Strategy for StatefulSet {
         fill::object(spec, "template");
         fill::within(spec, "template", podspec::defaults::template);
         fill::each(spec, "volumeClaimTemplates", |claim| {
+            // As upstream stores them: claims that are yet to be made have a kind and a phase, too.
             fill::text(claim, "apiVersion", "v1");
             fill::text(claim, "kind", "PersistentVolumeClaim");
             fill::object(claim, "metadata");

@@ -69,6 +69,7 @@ fn from_stored(mut object: Value) -> Value {
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
         let metrics = spec.remove("metrics").unwrap_or_default();
         let cpu = |metric: &&Value| is_cpu(metric) && metric["resource"]["target"]["averageUtilization"].is_number();
+        // One goes where v1 has a field for it. A second one has no place there and travels with the rest.
         let cpu_metric = items(&metrics).iter().find(cpu);
         if let Some(metric) = cpu_metric {
             spec.insert(CPU_TARGET.to_owned(), metric["resource"]["target"]["averageUtilization"].clone());
@@ -207,6 +208,7 @@ fn deep(metric: &Value, role: &str) -> Value {
     for (source, _, _) in PARTS {
         if role == "target" && out[*source].is_object() {
             let target = &mut out[*source]["target"];
+            // The annotations do not say what kind of target it is: it is the kind that is set.
             let kind = if !target["averageUtilization"].is_null() {
                 "Utilization"
             } else if !target["averageValue"].is_null() {

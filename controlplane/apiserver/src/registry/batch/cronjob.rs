@@ -149,6 +149,7 @@ fn check_spec(errors: &mut FieldErrors, object: &Value) {
     if let Some(zone) = spec["timeZone"].as_str() {
         let message = match zone {
             "" => Some("timeZone must be nil or non-empty string".to_owned()),
+            // The server's own zone, of which the object does not say what it is.
             "local" | "Local" => {
                 Some("timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones".to_owned())
             }

@@ -62,6 +62,7 @@ pub(super) fn without_selector(errors: &mut FieldErrors, path: &str, spec: &Valu
         success_policy(errors, &format!("{path}.successPolicy"), &spec["successPolicy"]);
     }
     let replacement = &spec["podReplacementPolicy"];
+    // A failure policy looks at how a pod has ended: no pod is replaced before it has.
     let allowed: &[&str] =
         if spec["podFailurePolicy"].is_null() { &["Failed", "TerminatingOrFailed"] } else { &["Failed"] };
     check::optional_one_of(errors, &format!("{path}.podReplacementPolicy"), replacement, allowed);

@@ -107,6 +107,7 @@ fn range_error(text: &str, field: &Field) -> Option<String> {
     if let Some(step) = step {
         match plain_number(step) {
             Ok(0) => return Some(format!("step of range should be a positive number: {text}")),
+            // As robfig/cron: `5/15` goes on to the end.
             Ok(_) if last.is_none() => end = field.max,
             Ok(_) => {}
             Err(message) => return Some(message),

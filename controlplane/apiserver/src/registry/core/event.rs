@@ -126,6 +126,7 @@ impl Strategy for Event {
         } else {
             first.clone()
         };
+        // In the new API what has happened once has no count, and what happens again counts in its series alone.
         let mut count = cells::number(&object["count"]).max(1);
         if object["series"].is_object() {
             last = cells::since(&object["series"]["lastObservedTime"], now_secs);

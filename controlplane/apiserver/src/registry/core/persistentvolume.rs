@@ -203,6 +203,7 @@ fn check_spec(errors: &mut FieldErrors, spec: &Value) {
         }
     }
     sources(errors, spec);
+    // Recycling removes all that is in it.
     if spec["hostPath"]["path"] == "/" && *policy == "Recycle" {
         let message = "may not be 'recycle' for a hostPath mount of '/'";
         errors.forbidden("spec.persistentVolumeReclaimPolicy", message);

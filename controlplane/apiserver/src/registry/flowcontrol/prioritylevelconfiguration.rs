@@ -146,6 +146,7 @@ fn check_limited(errors: &mut FieldErrors, limited: &Value) {
     let response = &limited["limitResponse"];
     let (path, queuing) = ("spec.limited.limitResponse", &response["queuing"]);
     match string(&response["type"]) {
+        // Upstream's words, though the type is called Queue.
         "Reject" if !queuing.is_null() => {
             errors.forbidden(format!("{path}.queuing"), "must be nil if limited.limitResponse.type is not Limited");
         }

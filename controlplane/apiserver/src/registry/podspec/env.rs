@@ -97,6 +97,7 @@ fn value_from(errors: &mut FieldErrors, path: &str, variable: &Value) {
             check::required(errors, &format!("{path}.fileKeyRef.{field}"), &from["fileKeyRef"][field]);
         }
     }
+    // Upstream's words, which do not know of `fileKeyRef`.
     if count == 0 {
         errors.invalid(
             path,
@@ -136,6 +137,7 @@ pub(super) fn field_ref(errors: &mut FieldErrors, path: &str, selector: &Value, 
     if let Some((map, key)) = field.strip_suffix("']").and_then(|field| field.split_once("['")) {
         match map {
             "metadata.annotations" => {
+                // As upstream: in annotations' names case does not matter.
                 let messages = name::qualified_name_errors(&key.to_lowercase());
                 check::invalid_all(errors, path, &key.into(), messages);
             }

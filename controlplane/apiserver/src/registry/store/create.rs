@@ -70,6 +70,7 @@ impl Store {
         }
         if !matches!(meta::resource_version(&object), "" | "0") {
             let message = "resourceVersion should not be set on objects to be created";
+            // Upstream takes this for a failure of its own.
             return Err(Status::new(500, Reason::Unknown, message));
         }
         object_meta::match_namespace(stored, namespace, &mut object)?;

@@ -96,6 +96,7 @@ impl Store {
         let mut current = self.current(resource, &key).await?.ok_or_else(not_found)?;
         for _ in 0..TRIES {
             if let Err(status) = check_preconditions(resource, name, options, &current) {
+                // The cache may be behind: nothing is refused by its word alone.
                 if current.is_fresh {
                     return Err(status);
                 }

@@ -189,6 +189,7 @@ async fn receive(
     for writer in [stdout, stderr].into_iter().flatten() {
         writer.finish(&[]).await;
     }
+    // Always something: the client takes silence for success.
     error.finish(&status.unwrap_or_else(lost)).await;
 }
 

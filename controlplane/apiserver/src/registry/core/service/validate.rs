@@ -66,6 +66,7 @@ fn by_type(errors: &mut FieldErrors, spec: &Value) {
                 }
             }
             let name = string(&spec["externalName"]);
+            // A full name may end in a dot, which no subdomain may.
             let name = name.strip_suffix('.').unwrap_or(name);
             if name.is_empty() {
                 errors.required("spec.externalName", "");
@@ -121,6 +122,7 @@ fn session_affinity(errors: &mut FieldErrors, spec: &Value) {
 
 /// `clusterIP`, `clusterIPs` and the families, each and together.
 fn cluster_ips(errors: &mut FieldErrors, spec: &Value) {
+    // It has none of these: that is the business of `by_type`.
     if spec["type"] == "ExternalName" {
         return;
     }
