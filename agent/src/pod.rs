@@ -179,11 +179,6 @@ pub(crate) fn is_final(status: &PodStatus) -> bool {
     matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
-/// Whether an init container is a sidecar: restarted always, started before what follows it, stopped last.
-pub(crate) fn is_sidecar(container: &Container) -> bool {
-    container.restart_policy.as_deref() == Some("Always")
-}
-
 /// The policy of a container: its own, else the pod's.
 pub(crate) fn restart_policy(pod: &Pod, container: &Container) -> RestartPolicy {
     container.restart_policy.as_deref().map_or_else(|| pod.restart_policy(), RestartPolicy::named)

@@ -5,11 +5,12 @@
 
 use std::collections::HashMap;
 
+use coracle_api::scheduling::is_sidecar;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use crate::{
     container_config::resources::{self, Difference},
-    pod::{PodExt, RestartPolicy, is_sidecar, restart_policy, restarts_after, spec_hash},
+    pod::{PodExt, RestartPolicy, restart_policy, restarts_after, spec_hash},
     runtime::types::{ContainerId, ContainerState, ContainerStatus, SandboxId, SandboxState, SandboxStatus},
 };
 

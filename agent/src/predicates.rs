@@ -8,20 +8,19 @@
 //!
 //! Source: `pkg/kubelet/lifecycle/predicate.go` and `AdmissionCheck` in `pkg/scheduler/eventhandlers.go` at v1.37.
 
-mod affinity;
-
 use std::collections::BTreeMap;
 
+use coracle_api::{
+    quantity::Quantity as Amount,
+    resource_list,
+    scheduling::{self, NodeView, host_ports, is_extended, required_affinity_matches, tolerates_any},
+};
 use k8s_openapi::{
-    api::core::v1::{Container, ContainerPort, Pod, Taint, Toleration},
+    api::core::v1::{Pod, Taint},
     apimachinery::pkg::api::resource::Quantity,
 };
 
-use crate::{
-    pod::{PodExt, is_sidecar},
-    pod_status::WaitingReason,
-    quantity,
-};
+use crate::{pod::PodExt, pod_status::WaitingReason};
 
 /// What is asked of a node, or what it has: thousandths of `cpu`, whole units of everything else.
 pub(crate) type Amounts = BTreeMap<String, i64>;
@@ -54,17 +53,18 @@ pub(crate) fn why_not(pod: &Pod, node: &NodeInfo, others: &[&Pod]) -> Option<Wai
         return why(&reason, message);
     }
     let failed = |name: &str, text: &str| why(name, format!("Predicate {name} failed: {text}"));
-    if !affinity::matches(spec, node) {
+    let view = NodeView { name: &node.name, labels: &node.labels };
+    if !required_affinity_matches(spec.node_selector.as_ref(), spec.affinity.as_ref(), view) {
         return failed(NODE_AFFINITY, "node(s) didn't match Pod's node affinity/selector");
     }
-    let mut taken = others.iter().flat_map(|other| host_ports(other));
-    if taken.any(|taken| host_ports(pod).any(|wanted| conflict(wanted, taken))) {
+    let mut taken = others.iter().flat_map(|other| host_ports(other.spec_or_default()));
+    if taken.any(|taken| host_ports(spec).any(|wanted| wanted.conflicts(&taken))) {
         return failed("NodePorts", "node(s) didn't have free ports for the requested pod ports");
     }
     // As upstream: what must not be scheduled here is the scheduler's affair.
     let tolerations = spec.tolerations.as_deref().unwrap_or_default();
     let mut hard = node.taints.iter().filter(|taint| taint.effect == "NoExecute");
-    if hard.any(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint))) {
+    if hard.any(|taint| !tolerates_any(tolerations, taint)) {
         return failed("TaintToleration", "node(s) had taints that the pod didn't tolerate");
     }
     None
@@ -93,86 +93,21 @@ fn lack(pod: &Pod, allocatable: &Amounts, others: &[&Pod]) -> Option<(String, St
     Some((format!("{INSUFFICIENT}{name}"), message))
 }
 
-/// Source: `IsExtendedResourceName` in `pkg/apis/core/v1/helper/helpers.go` at v1.37.
-fn is_extended(name: &str) -> bool {
-    let native = !name.contains('/') || name.contains("kubernetes.io/");
-    !native && !name.starts_with("requests.")
-}
-
-/// Sum of the containers and sidecars, or the largest init container beside the sidecars before it; the pod's own in
-/// place of that where it names them; plus overhead.
-///
-/// Source: `PodRequests` in `k8s.io/component-helpers/resource/helpers.go` at v1.37.
-pub(crate) fn requests(pod: &Pod) -> Amounts {
-    let of = |container: &Container| {
-        container.resources.as_ref().and_then(|resources| resources.requests.as_ref()).map(amounts).unwrap_or_default()
-    };
-    let (mut sidecars, mut peak) = (Amounts::new(), Amounts::new());
-    for container in pod.init_containers() {
-        let mut at_once = sidecars.clone();
-        add(&mut at_once, &of(container));
-        if is_sidecar(container) {
-            sidecars.clone_from(&at_once);
-        }
-        for (name, amount) in at_once {
-            let most = peak.entry(name).or_insert(0);
-            *most = amount.max(*most);
-        }
-    }
-    let mut total = sidecars;
-    pod.containers().iter().for_each(|container| add(&mut total, &of(container)));
-    for (name, amount) in peak {
-        let most = total.entry(name).or_insert(0);
-        *most = amount.max(*most);
-    }
-    let spec = pod.spec_or_default();
-    let own = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
-    total.extend(own.map(amounts).unwrap_or_default());
-    add(&mut total, &spec.overhead.as_ref().map(amounts).unwrap_or_default());
-    total
+/// What a pod asks for, in numbers.
+fn requests(pod: &Pod) -> Amounts {
+    numbers(&scheduling::pod_requests(pod.spec_or_default()))
 }
 
 /// A list of the API in numbers.
 pub(crate) fn amounts(list: &BTreeMap<String, Quantity>) -> Amounts {
-    let number = |name: &str, text: &str| if name == "cpu" { quantity::milli(text) } else { quantity::value(text) };
-    list.iter().map(|(name, amount)| (name.clone(), number(name, &amount.0))).collect()
+    numbers(&resource_list::amounts(list))
 }
 
-fn add(total: &mut Amounts, more: &Amounts) {
-    for (name, amount) in more {
-        let sum = total.entry(name.clone()).or_insert(0);
-        *sum = sum.saturating_add(*amount);
-    }
-}
-
-fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
-    let sidecars = pod.init_containers().iter().filter(|container| is_sidecar(container));
-    let ports = pod.containers().iter().chain(sidecars).flat_map(|container| container.ports.iter().flatten());
-    ports.filter(|port| port.host_port.is_some_and(|port| port > 0))
-}
-
-/// A wildcard address takes the port on all of them.
-fn conflict(one: &ContainerPort, other: &ContainerPort) -> bool {
-    let protocol = |port: &ContainerPort| port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
-    let address = |port: &ContainerPort| port.host_ip.clone().filter(|ip| !matches!(&**ip, "" | "0.0.0.0" | "::"));
-    let (first, second) = (address(one), address(other));
-    one.host_port == other.host_port
-        && protocol(one) == protocol(other)
-        && (first.is_none() || second.is_none() || first == second)
-}
-
-/// Source: `ToleratesTaint` in `k8s.io/component-helpers/scheduling/corev1` at v1.37.
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let text = |field: &Option<String>| field.clone().unwrap_or_default();
-    let (key, effect) = (text(&toleration.key), text(&toleration.effect));
-    if (!effect.is_empty() && effect != taint.effect) || (!key.is_empty() && key != taint.key) {
-        return false;
-    }
-    match toleration.operator.as_deref().unwrap_or_default() {
-        "Exists" => true,
-        "" | "Equal" => !key.is_empty() && text(&toleration.value) == text(&taint.value),
-        _ => false,
-    }
+fn numbers(amounts: &resource_list::Amounts) -> Amounts {
+    let number = |(name, amount): (&String, &Amount)| {
+        (name.clone(), if name == "cpu" { amount.milli_value() } else { amount.value() })
+    };
+    amounts.iter().map(number).collect()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`resource`] | group, version, kind and resource names |
+//! | [`resource_list`] | amounts by resource name |
 //! | [`status`] | Kubernetes' error answers, with its own words |
 //! | [`name`] | what a name, label or qualified name may be |
 //! | [`quantity`] | `100m`, `1Gi`: fixed-point amounts |
@@ -18,6 +19,7 @@
 //! | [`pod_network`] | how pods of different nodes reach each other |
 //! | [`qos`] | the quality-of-service class of a pod |
 //! | [`quota`] | what objects count against a ResourceQuota |
+//! | [`scheduling`] | what decides whether a pod may be on a node |
 
 #![forbid(unsafe_code)]
 
@@ -34,6 +36,8 @@ pub mod qos;
 pub mod quantity;
 pub mod quota;
 pub mod resource;
+pub mod resource_list;
+pub mod scheduling;
 pub mod schema;
 pub mod selector;
 pub mod status;

@@ -1,6 +1,6 @@
 //! What objects count against a ResourceQuota: pure, for admission (which charges) and the controller (which counts).
 //!
-//! Usage is a map from the resource names that a quota may limit to amounts. Whether an amount is allowed is admission's
+//! Usage is a map from the names that a quota has for resources, such as `requests.cpu`, to amounts. Whether an amount is allowed is admission's
 //! to say.
 //!
 //! Source: `k8s.io/apiserver/pkg/quota/v1` and `pkg/quota/v1/evaluator/core` at v1.37.
@@ -8,20 +8,16 @@
 mod pod;
 mod scope;
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::{
     meta,
     quantity::{Format, Quantity},
+    resource_list::Amounts,
 };
 
-pub use pod::{missing, sum_requests};
-
-/// Amounts by the names that quotas have for them, such as `requests.cpu`.
-pub type Amounts = BTreeMap<String, Quantity>;
+pub use pod::missing;
 
 const STORAGE_CLASS_SUFFIX: &str = ".storageclass.storage.k8s.io/";
 const STORAGE_CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
@@ -82,28 +78,11 @@ pub fn in_scope(spec: &Value, group: &str, plural: &str, object: &Value) -> bool
     scope::requirements(spec).iter().all(|requirement| is_pod && scope::matches(requirement, object))
 }
 
-/// `hard` or `used` of a quota's status as amounts; what cannot be read is left out.
-#[must_use]
-pub fn amounts(list: &Value) -> Amounts {
-    let one = |(name, amount): (&String, &Value)| Some((name.clone(), Quantity::parse(amount.as_str()?).ok()?));
-    list.as_object().into_iter().flatten().filter_map(one).collect()
-}
-
 /// Amounts as they stand in an object.
 #[must_use]
 pub fn to_value(amounts: &Amounts) -> Value {
     let one = |(name, amount): (&String, &Quantity)| (name.clone(), Value::from(amount.to_string()));
     Value::Object(amounts.iter().map(one).collect())
-}
-
-/// Adds `more` to `total`.
-pub fn add(total: &mut Amounts, more: &Amounts) {
-    for (name, amount) in more {
-        match total.get_mut(name) {
-            Some(sum) => *sum += *amount,
-            None => drop(total.insert(name.clone(), *amount)),
-        }
-    }
 }
 
 /// `a=1,b=2`, as messages show amounts.

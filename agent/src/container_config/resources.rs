@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use coracle_api::{
     qos::QosClass,
     quantity::{Format, Quantity as Amount},
+    scheduling::{at_most, is_sidecar},
 };
 use k8s_openapi::{
     api::core::v1::{Container, Pod, ResourceRequirements},
@@ -15,7 +16,7 @@ use k8s_openapi::{
 
 use crate::{
     node::facts::PodsShare,
-    pod::{PodExt, SYSTEM_CRITICAL, is_sidecar},
+    pod::{PodExt, SYSTEM_CRITICAL},
     quantity,
     runtime::types::Resources,
 };
@@ -154,15 +155,9 @@ pub(crate) fn pod_limit(pod: &Pod, name: &str) -> Option<Amount> {
         (Some(one), Some(other)) => Some(one + other),
         (one, other) => one.or(other),
     };
-    let (mut sidecars, mut peak) = (None, None);
-    for container in pod.init_containers() {
-        let own = sum(sidecars, limit(container, name));
-        if is_sidecar(container) {
-            sidecars = own;
-        }
-        peak = peak.max(own);
-    }
-    pod.containers().iter().fold(sidecars, |total, container| sum(total, limit(container, name))).max(peak)
+    let of = |container: &Container| limit(container, name);
+    let init = pod.init_containers().iter().map(|container| (of(container), is_sidecar(container)));
+    at_most(None, init, pod.containers().iter().map(of), |total, own| sum(total, *own), |one, other| one.max(*other))
 }
 
 /// Requests and limits: thousandths of a CPU, bytes.
@@ -248,19 +243,9 @@ type Requests = Option<i64>;
 /// What all containers together need: the sum of those that run at once, or more if an init container does.
 fn containers_amounts(pod: &Pod) -> Amounts {
     let zero = Amounts { cpu_limit: Some(0), memory_limit: Some(0), ..Amounts::default() };
-    let mut sidecars = zero;
-    let mut init_peak = zero;
-    for container in pod.init_containers() {
-        let own = Amounts::of(container.resources.as_ref());
-        if is_sidecar(container) {
-            sidecars = sidecars.plus(own);
-            init_peak = init_peak.max(sidecars);
-        } else {
-            init_peak = init_peak.max(sidecars.plus(own));
-        }
-    }
-    let running = pod.containers().iter().fold(sidecars, |sum, c| sum.plus(Amounts::of(c.resources.as_ref())));
-    running.max(init_peak)
+    let of = |container: &Container| Amounts::of(container.resources.as_ref());
+    let init = pod.init_containers().iter().map(|container| (of(container), is_sidecar(container)));
+    at_most(zero, init, pod.containers().iter().map(of), |sum, own| sum.plus(*own), |one, other| one.max(*other))
 }
 
 fn shares(milli_cpu: i64) -> u64 {

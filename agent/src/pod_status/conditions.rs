@@ -1,12 +1,13 @@
 //! The conditions of a pod that the node writes (pure). All others are kept as they are.
 
+use coracle_api::scheduling::is_sidecar;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodCondition};
 
 use super::{Phase, StatusInput};
 use crate::{
     container_config::resources::{self, Difference},
     eviction::{manager::EVICTED, ranking},
-    pod::{PodExt, api_time, is_sidecar},
+    pod::{PodExt, api_time},
     runtime::types::{ContainerState, ContainerStatus as ContainerRecord, SandboxState},
 };
 

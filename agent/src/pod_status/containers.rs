@@ -1,5 +1,6 @@
 //! The status of each container of a pod, as the API shows it (pure).
 
+use coracle_api::scheduling::is_sidecar;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
     ContainerStatus as ApiStatus, Pod, VolumeMountStatus,
@@ -8,7 +9,7 @@ use k8s_openapi::api::core::v1::{
 use super::StatusInput;
 use crate::{
     container_config::resources,
-    pod::{PodExt, api_time, is_sidecar},
+    pod::{PodExt, api_time},
     pod_actions::should_start,
     runtime::types::{ContainerState, ContainerStatus},
 };

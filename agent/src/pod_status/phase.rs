@@ -1,8 +1,9 @@
 //! `status.phase` (pure): kubelet's `getPhase`.
 
+use coracle_api::scheduling::is_sidecar;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 
-use crate::pod::{PodExt, is_sidecar, restarts_after};
+use crate::pod::{PodExt, restarts_after};
 
 /// `status.phase`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use coracle_api::scheduling::is_sidecar;
 use coracle_telemetry::Chain;
 use k8s_openapi::api::core::v1::Container;
 use tokio::time::Instant;
@@ -10,7 +11,7 @@ use super::{PodWorker, RuntimeState};
 use crate::{
     events::Severity,
     lifecycle,
-    pod::{PodExt, is_sidecar},
+    pod::PodExt,
     pod_actions::{ContainerToKill, KillReason},
     runtime::types::{ContainerId, ContainerState, ContainerStatus, SandboxState},
 };

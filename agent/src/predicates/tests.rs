@@ -72,23 +72,6 @@ fn too_much_is_refused_in_upstreams_words() {
 }
 
 #[test]
-fn requests_are_those_of_the_pod_at_its_largest() {
-    let container = |name: &str, cpu: &str| json!({"name": name, "resources": {"requests": {"cpu": cpu}}});
-    let mut sidecar = container("s", "1");
-    sidecar["restartPolicy"] = json!("Always");
-    let cases = [
-        (json!({"containers": [container("a", "1"), container("b", "500m")]}), 1500),
-        (json!({"initContainers": [container("i", "3")], "containers": [container("a", "1")]}), 3000),
-        (json!({"initContainers": [sidecar, container("i", "3")], "containers": [container("a", "2")]}), 4000),
-        (json!({"overhead": {"cpu": "250m"}, "containers": [container("a", "1")]}), 1250),
-        (json!({"resources": {"requests": {"cpu": "5"}}, "containers": [container("a", "1")]}), 5000),
-    ];
-    for (spec, cpu) in cases {
-        assert_eq!(requests(&pod(spec.clone())).get("cpu"), Some(&cpu), "{spec}");
-    }
-}
-
-#[test]
 fn a_host_port_is_taken_once() {
     let with = |port: Value| json!({"containers": [{"name": "a", "ports": [port]}]});
     let web = with(json!({"containerPort": 80, "hostPort": 80}));

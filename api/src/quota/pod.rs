@@ -1,6 +1,6 @@
-//! What a pod uses: its containers together, its biggest init container, its overhead.
+//! What a pod uses: what it asks for and may use at most, by the names that quotas have for them.
 //!
-//! Source: `pkg/quota/v1/evaluator/core/pods.go`, `k8s.io/component-helpers/resource` at v1.37.
+//! Source: `pkg/quota/v1/evaluator/core/pods.go` at v1.37.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,8 +10,12 @@ use std::{
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Amounts, add, amounts, one};
-use crate::meta;
+use super::one;
+use crate::{
+    meta,
+    resource_list::{Amounts, add, amounts_of_json},
+    scheduling::{pod_limits_of_json, pod_requests_of_json},
+};
 
 const NAMES: [&str; 10] = [
     "cpu",
@@ -40,7 +44,7 @@ pub(super) fn usage(total: &mut Amounts, pod: &Value, now: Timestamp) {
     }
     let spec = &pod["spec"];
     total.insert("pods".to_owned(), one());
-    add(total, &named(&sum_requests(spec, "requests"), &sum_requests(spec, "limits")));
+    add(total, &named(&pod_requests_of_json(spec), &pod_limits_of_json(spec)));
 }
 
 /// Finished, or due to be gone.
@@ -52,46 +56,6 @@ fn is_over(pod: &Value, now: Timestamp) -> bool {
     let grace = meta::get_i64(pod, &["metadata", "deletionGracePeriodSeconds"]).unwrap_or(0);
     let grace = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
     deleted.saturating_add(grace).is_ok_and(|end| now > end)
-}
-
-/// What a pod of this `spec` asks for altogether; `list` is `requests` or `limits`.
-#[must_use]
-pub fn sum_requests(spec: &Value, list: &str) -> Amounts {
-    let of = |container: &Value| amounts(&container["resources"][list]);
-    let mut total = Amounts::new();
-    meta::get_array(spec, &["containers"]).iter().for_each(|container| add(&mut total, &of(container)));
-    // A sidecar runs beside all that start after it; other init containers run alone.
-    let (mut sidecars, mut peak) = (Amounts::new(), Amounts::new());
-    for container in meta::get_array(spec, &["initContainers"]) {
-        let mut present = of(container);
-        if container["restartPolicy"] == "Always" {
-            add(&mut total, &present);
-            add(&mut sidecars, &present);
-            present = sidecars.clone();
-        } else {
-            add(&mut present, &sidecars);
-        }
-        raise(&mut peak, present);
-    }
-    raise(&mut total, peak);
-    // What is said for the whole pod stands for all its containers.
-    total.extend(amounts(&spec["resources"][list]));
-    for (name, amount) in amounts(&spec["overhead"]) {
-        match total.get_mut(&name) {
-            Some(sum) => *sum += amount,
-            None if list == "requests" => drop(total.insert(name, amount)),
-            None => {}
-        }
-    }
-    total
-}
-
-fn raise(total: &mut Amounts, other: Amounts) {
-    for (name, amount) in other {
-        if total.get(&name).is_none_or(|present| *present < amount) {
-            total.insert(name, amount);
-        }
-    }
 }
 
 /// Requests and limits under the names that quotas have for them.
@@ -117,7 +81,7 @@ fn named(requests: &Amounts, limits: &Amounts) -> Amounts {
 pub fn missing(names: &[&str], pod: &Value) -> Option<String> {
     let spec = &pod["spec"];
     let said = |owner: &Value| {
-        let list = |list: &str| amounts(&owner["resources"][list]);
+        let list = |list: &str| amounts_of_json(&owner["resources"][list]);
         named(&list("requests"), &list("limits"))
     };
     let whole = said(spec);

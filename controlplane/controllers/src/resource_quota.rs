@@ -10,7 +10,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use coracle_api::{
     quantity::{Format, Quantity},
-    quota::{self, Amounts},
+    quota,
+    resource_list::{self, Amounts, amounts_of_json},
 };
 use k8s_openapi::api::core::v1::{ResourceQuota, Service};
 use kube::{
@@ -119,9 +120,9 @@ impl ResourceQuotaController {
         let Some(quota) = api.list(&only).await.during("get ResourceQuota")?.items.pop() else { return Ok(None) };
         let object = serde_json::to_value(&quota).map_err(|error| ReconcileError::NotYet(error.to_string()))?;
         let used = self.count(&key.namespace, &object["spec"]).await?;
-        let hard = quota::amounts(&object["spec"]["hard"]);
+        let hard = amounts_of_json(&object["spec"]["hard"]);
         let status = &object["status"];
-        if hard != quota::amounts(&status["hard"]) || used != quota::amounts(&status["used"]) {
+        if hard != amounts_of_json(&status["hard"]) || used != amounts_of_json(&status["used"]) {
             let mut wanted = quota.clone();
             let status = json!({"hard": object["spec"]["hard"], "used": quota::to_value(&used)});
             wanted.status = serde_json::from_value(status).ok();
@@ -182,7 +183,7 @@ impl ResourceQuotaController {
             if quota::in_scope(spec, "", plural, &object) {
                 let mut uses: BTreeMap<_, _> = quota::usage("", plural, &object, now);
                 uses.retain(|name, _| total.contains_key(name));
-                quota::add(&mut total, &uses);
+                resource_list::add(&mut total, &uses);
             }
         }
         used.append(&mut total);

@@ -6,6 +6,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use coracle_api::scheduling::is_sidecar_policy;
 use k8s_openapi::{
     api::core::v1::{Service, ServicePort},
     apimachinery::pkg::util::intstr::IntOrString,
@@ -14,7 +15,7 @@ use k8s_openapi::{
 use crate::{
     cache::{Cache, Change, Key},
     informer::Informer,
-    pod::Pod,
+    pod::{Container, Pod},
     pod_state,
     work_queue::WorkQueue,
 };
@@ -100,8 +101,8 @@ pub(crate) fn port_number(pod: &Pod, port: &ServicePort) -> Option<i32> {
 
 fn named_port(pod: &Pod, name: &str, protocol: &str) -> Option<i32> {
     let spec = pod.spec.as_ref()?;
-    let sidecars =
-        spec.init_containers.iter().flatten().filter(|init| init.restart_policy.as_deref() == Some("Always"));
+    let is_sidecar = |init: &&Container| is_sidecar_policy(init.restart_policy.as_deref());
+    let sidecars = spec.init_containers.iter().flatten().filter(is_sidecar);
     let mut ports = spec.containers.iter().chain(sidecars).flat_map(|container| container.ports.iter().flatten());
     let found = ports
         .find(|port| port.name.as_deref() == Some(name) && port.protocol.as_deref().unwrap_or("TCP") == protocol)?;

@@ -9,6 +9,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use coracle_api::scheduling::tolerates;
 use k8s_openapi::{
     api::core::v1::{Node, Taint, Toleration},
     jiff::Timestamp,
@@ -234,25 +235,6 @@ fn time_left(exposure: &Exposure, tolerations: &[Toleration], default: Duration,
         left = Some(left.map_or(rest, |sooner| sooner.min(rest)));
     }
     left
-}
-
-/// Whether a toleration matches a taint, as the scheduler sees it too.
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let says = |field: &Option<String>| field.clone().filter(|text| !text.is_empty());
-    if says(&toleration.effect).is_some_and(|effect| effect != taint.effect) {
-        return false;
-    }
-    if says(&toleration.key).is_some_and(|key| key != taint.key) {
-        return false;
-    }
-    match says(&toleration.operator).as_deref() {
-        None | Some("Equal") => {
-            says(&toleration.key).is_some()
-                && toleration.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default()
-        }
-        Some("Exists") => true,
-        Some(_) => false,
-    }
 }
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use coracle_api::scheduling::HostPort;
 use k8s_openapi::api::core::v1::{Node, Taint};
 
-use crate::pod_info::{HostPort, PodInfo, PodUid, Resources};
+use crate::pod_info::{PodInfo, PodUid, Resources};
 
 /// See the module. Kept current by [`crate::cache::Cache`] alone.
 #[derive(Debug, Clone, Default)]

@@ -1,18 +1,30 @@
 //! A Pod, as far as placing it needs: computed once when the Pod is seen.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
+};
 
-use coracle_api::quantity;
+use coracle_api::{
+    quantity::{Format, Quantity as Amount},
+    resource_list::{self, Amounts},
+    scheduling::{HostPort, host_ports, pod_requests_in_force},
+};
 use k8s_openapi::{
-    api::core::v1::{Affinity, Container, Pod, PodSpec, Toleration},
+    api::core::v1::{Affinity, Pod, Toleration},
     apimachinery::pkg::api::resource::Quantity,
 };
 
-mod requests;
 mod unsupported;
 
-use requests::requests;
 use unsupported::unsupported;
+
+/// CPU and memory counted for a container that asks for none, so that such pods spread all the same.
+/// Source: `pkg/scheduler/util/pod_resources.go` at v1.37.
+static COUNTED_AT_LEAST: LazyLock<Amounts> = LazyLock::new(|| {
+    let memory = Amount::from_units(200 << 20, Format::BinarySi);
+    Amounts::from([("cpu".to_owned(), Amount::from_milli(100)), ("memory".to_owned(), memory)])
+});
 
 /// Names one pod object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,17 +41,19 @@ pub(crate) struct Resources {
 }
 
 impl Resources {
-    /// Reads a resource list; what does not parse (the API server admits no such thing) counts as nothing.
     pub(crate) fn from_list(list: &BTreeMap<String, Quantity>) -> Self {
+        Self::from_amounts(&resource_list::amounts(list))
+    }
+
+    fn from_amounts(amounts: &Amounts) -> Self {
         let mut resources = Self::default();
-        for (name, quantity) in list {
-            let Ok(quantity) = quantity::Quantity::parse(&quantity.0) else { continue };
-            resources.set(name, &quantity);
+        for (name, amount) in amounts {
+            resources.set(name, amount);
         }
         resources
     }
 
-    fn set(&mut self, name: &str, quantity: &quantity::Quantity) {
+    fn set(&mut self, name: &str, quantity: &Amount) {
         match name {
             "cpu" => self.milli_cpu = quantity.milli_value(),
             "memory" => self.memory_bytes = quantity.value(),
@@ -73,36 +87,6 @@ impl Resources {
         }
         self.scalars.retain(|_, amount| *amount != 0);
     }
-
-    /// Of each resource the larger amount.
-    fn max(mut self, other: &Self) -> Self {
-        self.milli_cpu = self.milli_cpu.max(other.milli_cpu);
-        self.memory_bytes = self.memory_bytes.max(other.memory_bytes);
-        self.ephemeral_storage_bytes = self.ephemeral_storage_bytes.max(other.ephemeral_storage_bytes);
-        for (name, amount) in &other.scalars {
-            let own = self.scalars.entry(name.clone()).or_default();
-            *own = (*own).max(*amount);
-        }
-        self
-    }
-}
-
-/// A port that a pod takes on its node.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct HostPort {
-    pub(crate) ip: String,
-    pub(crate) protocol: String,
-    pub(crate) port: i32,
-}
-
-impl HostPort {
-    /// Whether both cannot be taken on one node: a wildcard address takes the port on all of them.
-    pub(crate) fn conflicts(&self, other: &Self) -> bool {
-        let wildcard = |ip: &str| ip.is_empty() || ip == "0.0.0.0" || ip == "::";
-        self.port == other.port
-            && self.protocol == other.protocol
-            && (self.ip == other.ip || wildcard(&self.ip) || wildcard(&other.ip))
-    }
 }
 
 /// See the module.
@@ -120,7 +104,7 @@ pub(crate) struct PodInfo {
     /// As `requests`, with a minimum for containers that ask for nothing.
     pub(crate) nonzero: Resources,
     pub(crate) host_ports: Vec<HostPort>,
-    pub(crate) node_selector: Vec<(String, String)>,
+    pub(crate) node_selector: BTreeMap<String, String>,
     pub(crate) affinity: Option<Affinity>,
     pub(crate) tolerations: Vec<Toleration>,
     pub(crate) images: Vec<String>,
@@ -137,7 +121,7 @@ impl PodInfo {
     pub(crate) fn new(pod: &Pod) -> Option<Self> {
         let spec = pod.spec.as_ref()?;
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("");
-        let (requests, nonzero) = requests(pod);
+        let of = |unsaid: &Amounts| Resources::from_amounts(&pod_requests_in_force(pod, unsaid));
         Some(Self {
             uid: PodUid(pod.metadata.uid.as_deref()?.into()),
             namespace: pod.metadata.namespace.clone()?,
@@ -146,10 +130,10 @@ impl PodInfo {
             node_name: spec.node_name.clone().filter(|name| !name.is_empty()),
             scheduler_name: spec.scheduler_name.clone().unwrap_or_default(),
             priority: spec.priority.unwrap_or(0),
-            requests,
-            nonzero,
-            host_ports: host_ports(spec),
-            node_selector: spec.node_selector.clone().unwrap_or_default().into_iter().collect(),
+            requests: of(&Amounts::new()),
+            nonzero: of(&COUNTED_AT_LEAST),
+            host_ports: host_ports(spec).collect(),
+            node_selector: spec.node_selector.clone().unwrap_or_default(),
             affinity: spec.affinity.clone(),
             tolerations: spec.tolerations.clone().unwrap_or_default(),
             images: spec.containers.iter().filter_map(|container| container.image.clone()).collect(),
@@ -165,25 +149,6 @@ impl PodInfo {
     pub(crate) fn key(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
-}
-
-/// The ports of the containers and of the sidecars, which run beside them.
-fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
-    let sidecars = spec.init_containers.iter().flatten().filter(|container| is_sidecar(container));
-    let ports = spec.containers.iter().chain(sidecars).flat_map(|container| container.ports.iter().flatten());
-    ports
-        .filter_map(|port| {
-            Some(HostPort {
-                ip: port.host_ip.clone().unwrap_or_default(),
-                protocol: port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
-                port: port.host_port.filter(|port| *port > 0)?,
-            })
-        })
-        .collect()
-}
-
-pub(crate) fn is_sidecar(container: &Container) -> bool {
-    container.restart_policy.as_deref() == Some("Always")
 }
 
 /// Of a pod's `PodScheduled` condition, what says that it fits nowhere.
@@ -202,32 +167,19 @@ mod tests {
     use crate::framework::testing::pod_with;
 
     #[test]
-    fn sidecars_take_their_ports_and_other_init_containers_do_not() {
-        let port = |number: i32| json!([{"containerPort": number, "hostPort": number}]);
-        let info = pod_with(
-            "p",
-            json!({
-                "initContainers": [
-                    {"name": "once", "ports": port(1)},
-                    {"name": "side", "restartPolicy": "Always", "ports": port(2)},
-                ],
-                "containers": [{"name": "c", "ports": port(3)}],
-            }),
-        );
-        assert_eq!(info.host_ports.iter().map(|port| port.port).collect::<Vec<_>>(), [3, 2]);
+    fn containers_without_requests_count_a_little() {
+        let info = pod_with("p", json!({"containers": [{"name": "a"}]}));
+        assert_eq!(info.requests, Resources::default());
+        assert_eq!((info.nonzero.milli_cpu, info.nonzero.memory_bytes), (100, 200 << 20));
     }
 
     #[test]
-    fn host_ports_conflict_by_port_protocol_and_address() {
-        let port = |ip: &str, protocol: &str, port| HostPort { ip: ip.to_owned(), protocol: protocol.to_owned(), port };
-        for (a, b, expect) in [
-            (port("", "TCP", 80), port("", "TCP", 80), true),
-            (port("", "TCP", 80), port("10.0.0.1", "TCP", 80), true),
-            (port("10.0.0.2", "TCP", 80), port("10.0.0.1", "TCP", 80), false),
-            (port("", "TCP", 80), port("", "UDP", 80), false),
-            (port("", "TCP", 80), port("", "TCP", 81), false),
-        ] {
-            assert_eq!(a.conflicts(&b), expect, "{a:?} {b:?}");
-        }
+    fn every_named_resource_is_counted() {
+        let asked = json!({"requests": {"example.org/gpu": "2", "hugepages-2Mi": "4Mi", "cpu": "1", "memory": "1Gi",
+            "ephemeral-storage": "1Ki", "pods": "7"}});
+        let info = pod_with("p", json!({"containers": [{"name": "a", "resources": asked}]}));
+        let scalars = [("example.org/gpu".to_owned(), 2), ("hugepages-2Mi".to_owned(), 4 << 20)].into();
+        let expected = Resources { milli_cpu: 1000, memory_bytes: 1 << 30, ephemeral_storage_bytes: 1024, scalars };
+        assert_eq!((&info.requests, &info.nonzero), (&expected, &expected));
     }
 }

@@ -7,7 +7,8 @@
 use coracle_api::{
     meta,
     quantity::Quantity,
-    quota::{self, Amounts},
+    resource_list::{Amounts, amounts_of_json},
+    scheduling::{pod_limits_of_json, pod_requests_of_json},
     status::Status,
 };
 use serde_json::Value;
@@ -127,14 +128,14 @@ fn pod(range: &Value, pod: &Value) -> Vec<String> {
     for limit in limits(range, "Container") {
         for list in ["containers", "initContainers"] {
             for container in meta::get_array(spec, &[list]) {
-                let of = |list: &str| quota::amounts(&container["resources"][list]);
+                let of = |list: &str| amounts_of_json(&container["resources"][list]);
                 bounds(&mut problems, "Container", limit, &Asked { requests: of("requests"), limits: of("limits") });
             }
         }
     }
     for limit in limits(range, "Pod") {
-        let of = |list: &str| quota::sum_requests(spec, list);
-        bounds(&mut problems, "Pod", limit, &Asked { requests: of("requests"), limits: of("limits") });
+        let asked = Asked { requests: pod_requests_of_json(spec), limits: pod_limits_of_json(spec) };
+        bounds(&mut problems, "Pod", limit, &asked);
     }
     problems
 }
@@ -142,10 +143,10 @@ fn pod(range: &Value, pod: &Value) -> Vec<String> {
 fn claim(range: &Value, claim: &Value) -> Vec<String> {
     const KIND: &str = "PersistentVolumeClaim";
     let mut problems = Vec::new();
-    let requests = quota::amounts(&claim["spec"]["resources"]["requests"]);
+    let requests = amounts_of_json(&claim["spec"]["resources"]["requests"]);
     for limit in limits(range, KIND) {
         for (bound, is_beyond) in [("min", Quantity::lt as fn(&_, &_) -> bool), ("max", Quantity::gt)] {
-            for (name, enforced) in quota::amounts(&limit[bound]) {
+            for (name, enforced) in amounts_of_json(&limit[bound]) {
                 let start = format!("{bound}imum {name} usage per {KIND} is {enforced}");
                 match requests.get(&name) {
                     None => problems.push(format!("{start}.  No request is specified")),
@@ -162,7 +163,7 @@ fn claim(range: &Value, claim: &Value) -> Vec<String> {
 
 fn bounds(problems: &mut Vec<String>, kind: &str, limit: &Value, asked: &Asked) {
     let (requests, limits) = (&asked.requests, &asked.limits);
-    for (name, least) in quota::amounts(&limit["min"]) {
+    for (name, least) in amounts_of_json(&limit["min"]) {
         let start = format!("minimum {name} usage per {kind} is {least}");
         match (requests.get(&name), limits.get(&name)) {
             (None, _) => problems.push(format!("{start}.  No request is specified")),
@@ -171,7 +172,7 @@ fn bounds(problems: &mut Vec<String>, kind: &str, limit: &Value, asked: &Asked) 
             _ => {}
         }
     }
-    for (name, most) in quota::amounts(&limit["max"]) {
+    for (name, most) in amounts_of_json(&limit["max"]) {
         let start = format!("maximum {name} usage per {kind} is {most}");
         match (requests.get(&name), limits.get(&name)) {
             (_, None) => problems.push(format!("{start}.  No limit is specified")),
@@ -180,7 +181,7 @@ fn bounds(problems: &mut Vec<String>, kind: &str, limit: &Value, asked: &Asked) 
             _ => {}
         }
     }
-    for (name, ratio) in quota::amounts(&limit["maxLimitRequestRatio"]) {
+    for (name, ratio) in amounts_of_json(&limit["maxLimitRequestRatio"]) {
         let start = format!("{name} max limit to request ratio per {kind} is {ratio}");
         let some = |amounts: &Amounts| amounts.get(&name).filter(|amount| !amount.is_zero()).map(Quantity::as_f64);
         match (some(requests), some(limits)) {

@@ -13,8 +13,8 @@ use std::{
 };
 
 use coracle_api::{
-    meta,
-    quota::{self, Amounts},
+    meta, quota,
+    resource_list::{self, Amounts, amounts_of_json},
     status::Status,
 };
 use coracle_store::{Compare, Op};
@@ -150,7 +150,7 @@ impl Companions {
 fn plan(quota: &Value, charged: Charged<'_>, now: Timestamp) -> Result<Option<Amounts>, String> {
     let (group, plural) = (charged.resource.info.group, charged.resource.info.plural);
     let (name, spec) = (meta::name(quota), &quota["spec"]);
-    let hard = quota::amounts(&quota["status"]["hard"]);
+    let hard = amounts_of_json(&quota["status"]["hard"]);
     let names = quota::names_of(group, plural, hard.keys().map(String::as_str));
     if names.is_empty() || !quota::in_scope(spec, group, plural, charged.new) {
         return Ok(None);
@@ -160,7 +160,7 @@ fn plan(quota: &Value, charged: Charged<'_>, now: Timestamp) -> Result<Option<Am
     {
         return Err(format!("failed quota: {name}: {missing}"));
     }
-    let mut used = quota::amounts(&quota["status"]["used"]);
+    let mut used = amounts_of_json(&quota["status"]["used"]);
     if names.iter().any(|name| !used.contains_key(*name)) {
         return Err(format!("status unknown for quota: {name}, resources: {}", names.join(",")));
     }
@@ -186,7 +186,7 @@ fn plan(quota: &Value, charged: Charged<'_>, now: Timestamp) -> Result<Option<Am
         return Ok(None);
     }
     let before = used.clone();
-    quota::add(&mut used, &asked);
+    resource_list::add(&mut used, &asked);
     let exceeded: Vec<&String> = asked.keys().filter(|name| used[*name] > hard[*name]).collect();
     if exceeded.is_empty() {
         return Ok(Some(used));

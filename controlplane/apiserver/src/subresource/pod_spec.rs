@@ -10,6 +10,7 @@ use coracle_api::{
     decode::Decoded,
     meta, qos,
     quantity::Quantity,
+    scheduling::is_sidecar_json,
     status::{FieldErrors, Status},
 };
 use serde_json::{Value, json};
@@ -145,9 +146,7 @@ fn check_resize(new: &Value, old: &Value) -> FieldErrors {
         for (index, container) in items(&new["spec"][list]).iter().enumerate() {
             let path = format!("spec.{list}[{index}]");
             let Some(present) = items(&old["spec"][list]).get(index) else { continue };
-            if list == "initContainers"
-                && container["restartPolicy"] != "Always"
-                && container["resources"] != present["resources"]
+            if list == "initContainers" && !is_sidecar_json(container) && container["resources"] != present["resources"]
             {
                 errors
                     .forbidden(format!("{path}.resources"), "resources for non-sidecar init containers are immutable");

@@ -1,8 +1,8 @@
 //! NodeUnschedulable: cordoned nodes take no pods, unless they tolerate the cordon.
 
+use coracle_api::scheduling::tolerates_any;
 use k8s_openapi::api::core::v1::Taint;
 
-use super::taint_toleration::tolerates;
 use crate::{
     framework::{Filter, Reason},
     node_info::NodeInfo,
@@ -21,7 +21,6 @@ impl Filter for NodeUnschedulable {
             effect: "NoSchedule".to_owned(),
             ..Taint::default()
         };
-        let tolerated = pod.tolerations.iter().any(|toleration| tolerates(toleration, &taint));
-        if tolerated { Vec::new() } else { vec!["node(s) were unschedulable".into()] }
+        if tolerates_any(&pod.tolerations, &taint) { Vec::new() } else { vec!["node(s) were unschedulable".into()] }
     }
 }

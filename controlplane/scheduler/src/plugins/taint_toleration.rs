@@ -1,6 +1,8 @@
 //! TaintToleration: taints keep pods away that do not tolerate them.
+//!
+//! Source: `pkg/scheduler/framework/plugins/tainttoleration` at v1.37.
 
-use k8s_openapi::api::core::v1::{Taint, Toleration};
+use coracle_api::scheduling::tolerates_any;
 
 use crate::{
     framework::{Filter, Reason, Score, normalize_by_max},
@@ -13,7 +15,7 @@ pub(super) struct TaintToleration;
 impl Filter for TaintToleration {
     fn filter(&self, pod: &PodInfo, node: &NodeInfo) -> Vec<Reason> {
         let hard = node.taints.iter().filter(|taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute"));
-        let untolerated = hard.into_iter().any(|taint| !pod.tolerations.iter().any(|t| tolerates(t, taint)));
+        let untolerated = hard.into_iter().any(|taint| !tolerates_any(&pod.tolerations, taint));
         if untolerated { vec!["node(s) had untolerated taint(s)".into()] } else { Vec::new() }
     }
 }
@@ -22,7 +24,7 @@ impl Score for TaintToleration {
     /// How many taints would rather not have the pod.
     fn score(&self, pod: &PodInfo, node: &NodeInfo, _nodes_total: usize) -> i64 {
         let soft = node.taints.iter().filter(|taint| taint.effect == "PreferNoSchedule");
-        let untolerated = soft.filter(|taint| !pod.tolerations.iter().any(|t| tolerates(t, taint))).count();
+        let untolerated = soft.filter(|taint| !tolerates_any(&pod.tolerations, taint)).count();
         i64::try_from(untolerated).unwrap_or(i64::MAX)
     }
 
@@ -35,44 +37,28 @@ impl Score for TaintToleration {
     }
 }
 
-/// Source: `k8s.io/component-helpers/scheduling/corev1` `ToleratesTaint` at v1.37.
-pub(super) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let effect = toleration.effect.as_deref().unwrap_or("");
-    let key = toleration.key.as_deref().unwrap_or("");
-    if !effect.is_empty() && effect != taint.effect || !key.is_empty() && key != taint.key {
-        return false;
-    }
-    match toleration.operator.as_deref().unwrap_or("") {
-        "" | "Equal" => {
-            !key.is_empty() && toleration.value.as_deref().unwrap_or("") == taint.value.as_deref().unwrap_or("")
-        }
-        "Exists" => true,
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
+    use crate::framework::testing::{info, node, pod_with};
 
     #[test]
-    fn tolerations_match_as_upstream() {
-        let taint: Taint =
-            serde_json::from_value(json!({"key": "k", "value": "v", "effect": "NoSchedule"})).expect("a taint");
-        let cases: [(Value, bool); 7] = [
-            (json!({"key": "k", "operator": "Equal", "value": "v", "effect": "NoSchedule"}), true),
-            (json!({"key": "k", "value": "v"}), true),
-            (json!({"key": "k", "value": "other"}), false),
-            (json!({"key": "k", "operator": "Exists"}), true),
-            (json!({"operator": "Exists"}), true),
-            (json!({"key": "k", "operator": "Exists", "effect": "NoExecute"}), false),
-            (json!({"key": "other", "operator": "Exists"}), false),
-        ];
-        for (toleration, expect) in cases {
-            let parsed = serde_json::from_value(toleration.clone()).expect("a toleration");
-            assert_eq!(tolerates(&parsed, &taint), expect, "{toleration}");
+    fn hard_taints_keep_pods_away_and_soft_ones_cost() {
+        let mut tainted = info(&node("n1", "4"));
+        let taints = json!([
+            {"key": "a", "effect": "NoSchedule"}, {"key": "b", "effect": "NoExecute"},
+            {"key": "c", "effect": "PreferNoSchedule"}, {"key": "d", "effect": "PreferNoSchedule"},
+        ]);
+        tainted.taints = serde_json::from_value(taints).expect("taints");
+        for (tolerated, fits, score) in
+            [(vec!["a", "b", "c"], true, 1), (vec!["a", "c", "d"], false, 0), (vec![], false, 2)]
+        {
+            let tolerations: Vec<_> = tolerated.iter().map(|key| json!({"key": key, "operator": "Exists"})).collect();
+            let pod = pod_with("p", json!({"containers": [], "tolerations": tolerations}));
+            assert_eq!(TaintToleration.filter(&pod, &tainted).is_empty(), fits, "{tolerated:?}");
+            assert_eq!(TaintToleration.score(&pod, &tainted, 1), score, "{tolerated:?}");
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use coracle_api::{name, status::FieldErrors};
+use coracle_api::{name, scheduling::is_sidecar_json, status::FieldErrors};
 use serde_json::Value;
 
 use super::{env, probes, resources, security, volumes};
@@ -64,7 +64,7 @@ fn init_containers(errors: &mut FieldErrors, path: &str, spec: &Value, context: 
             errors.duplicate(format!("{path}.name"), &container["name"]);
         }
         restart_policy(errors, &path, container);
-        if container["restartPolicy"] == "Always" {
+        if is_sidecar_json(container) {
             probes::all(errors, &path, container, context.grace_secs);
         } else {
             for field in LONG_RUNNING_FIELDS {

@@ -5,7 +5,7 @@
 //!
 //! Source: `pkg/apis/core/v1/defaults.go` and `zz_generated.defaults.go` at v1.37.
 
-use coracle_api::quota::sum_requests;
+use coracle_api::scheduling::pod_requests_of_json;
 use serde_json::{Value, json};
 
 use super::volume_defaults::volume;
@@ -115,7 +115,7 @@ fn requests_of_the_pod(spec: &mut Value) {
         return;
     };
     let containers = json!({"initContainers": spec["initContainers"], "containers": spec["containers"]});
-    let asked = sum_requests(&containers, "requests");
+    let asked = pod_requests_of_json(&containers);
     for name in ["cpu", "memory"] {
         let amount = asked.get(name).map(|amount| json!(amount.to_string())).or_else(|| limits.get(name).cloned());
         if let Some(amount) = amount {

@@ -2,7 +2,12 @@
 //!
 //! Source: `ValidateContainerResourceRequirements` in `pkg/apis/core/validation/validation.go` at v1.37.
 
-use coracle_api::{name, quantity::Quantity, status::FieldErrors};
+use coracle_api::{
+    name,
+    quantity::Quantity,
+    scheduling::{is_extended, is_native},
+    status::FieldErrors,
+};
 use serde_json::Value;
 
 use crate::registry::{
@@ -60,18 +65,6 @@ pub(in crate::registry) fn quantity_value(
 fn is_counted(resource: &str) -> bool {
     matches!(resource, "pods" | "services" | "secrets" | "configmaps" | "replicationcontrollers" | "resourcequotas")
         || is_extended(resource)
-}
-
-/// Whether a resource is none of Kubernetes' own, such as `example.com/gpu`.
-fn is_extended(resource: &str) -> bool {
-    !is_native(resource) && !resource.starts_with("requests.")
-}
-
-fn is_native(resource: &str) -> bool {
-    match resource.split_once('/') {
-        None => true,
-        Some((prefix, _)) => prefix.contains("kubernetes.io"),
-    }
 }
 
 fn container_resource_name(errors: &mut FieldErrors, path: &str, resource: &str) {

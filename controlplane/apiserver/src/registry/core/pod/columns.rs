@@ -2,6 +2,7 @@
 //!
 //! Source: `printPod` in `pkg/printers/internalversion/printers.go` at v1.37.
 
+use coracle_api::scheduling::is_sidecar_json;
 use serde_json::{Value, json};
 
 use crate::registry::{
@@ -39,7 +40,7 @@ struct Summary {
 
 pub(super) fn row(pod: &Value, now_secs: i64) -> Vec<Value> {
     let (spec, status) = (&pod["spec"], &pod["status"]);
-    let sidecars = cells::items(&spec["initContainers"]).iter().filter(|c| restarts_always(c)).count();
+    let sidecars = cells::items(&spec["initContainers"]).iter().filter(|c| is_sidecar_json(c)).count();
     let total = cells::items(&spec["containers"]).len() + sidecars;
     let summary = summarize(pod);
     let restarts = match summary.last_restart {
@@ -68,10 +69,6 @@ pub(super) fn row_conditions(pod: &Value) -> Vec<Value> {
         _ => return Vec::new(),
     };
     vec![json!({"type": "Completed", "status": "True", "reason": reason, "message": message})]
-}
-
-fn restarts_always(container: &Value) -> bool {
-    container["restartPolicy"] == "Always"
 }
 
 fn condition<'a>(pod: &'a Value, kind: &str) -> Option<&'a Value> {
@@ -111,7 +108,7 @@ fn add_init_containers(pod: &Value, summary: &mut Summary) -> (bool, Summary) {
     let mut sidecars = Summary::default();
     for (index, status) in cells::items(&pod["status"]["initContainerStatuses"]).iter().enumerate() {
         summary.add_restarts(status);
-        let sidecar = specs.iter().any(|spec| spec["name"] == status["name"] && restarts_always(spec));
+        let sidecar = specs.iter().any(|spec| spec["name"] == status["name"] && is_sidecar_json(spec));
         if sidecar {
             sidecars.add_restarts(status);
         }
