@@ -199,6 +199,7 @@ impl Server {
             }
         };
         self.shutdown.cancel();
+        // Before the API server, so that they can finish what they are writing.
         for (part, task) in self.parts.drain(..) {
             let abort = task.abort_handle();
             if tokio::time::timeout(STOP_TIMEOUT, task).await.is_err() {

@@ -33,6 +33,7 @@ pub(crate) async fn supervise<F, E>(
                 run.await
             }
         };
+        // It was told to end: no failure.
         if shutdown.is_cancelled() {
             return;
         }

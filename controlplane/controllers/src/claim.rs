@@ -35,6 +35,7 @@ where
     if claimed.adopt.is_empty() && claimed.release.is_empty() {
         return Ok(mine);
     }
+    // Asked only for an adoption: nearly all rounds need no request.
     if !claimed.adopt.is_empty() && !still_exists(client, owner).await? {
         return Err(ReconcileError::NotYet(format!("the cached {} is gone, nothing is adopted", O::kind(&()))));
     }

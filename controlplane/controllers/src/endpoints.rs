@@ -134,6 +134,7 @@ type Group = (BTreeMap<String, EndpointAddress>, BTreeMap<String, EndpointAddres
 /// The Endpoints that `service` should have.
 fn plan(service: &Service, pods: &[Arc<Pod>], existing: Option<&Endpoints>) -> Endpoints {
     let publish_all = service_endpoints::publishes_not_ready(service);
+    // Endpoints are of one family, that of the Service's first address.
     let family = Family::of(service).first().copied().unwrap_or(Family::IPv4);
     let mut groups: BTreeMap<Ports, Group> = BTreeMap::new();
     let mut over_capacity = false;
@@ -154,6 +155,7 @@ fn plan(service: &Service, pods: &[Arc<Pod>], existing: Option<&Endpoints>) -> E
             target_ref: Some(pod_reference(pod)),
         };
         let ports = ports_of(service, pod);
+        // There would be nothing to connect to. Who is headless is found by name, which needs no port.
         if ports.is_empty() && !service_endpoints::is_headless(service) {
             continue;
         }

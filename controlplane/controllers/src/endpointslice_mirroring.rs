@@ -99,6 +99,7 @@ impl MirroringController {
         let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &key.namespace);
         for present in existing {
             let name = present.metadata.name.as_deref().unwrap_or_default();
+            // Reused by ports and family: who watches sees endpoints change, not slices come and go.
             let same = wanted.iter().position(|slice| {
                 slice.address_type == present.address_type
                     && slice.ports.as_deref().unwrap_or_default() == present.ports.as_deref().unwrap_or_default()

@@ -100,6 +100,7 @@ where
                             () = tokio::time::sleep(pause) => {}
                         }
                         pause = (pause * 2).min(RETRY_CAP);
+                        // The watcher would ask in the same way for ever: another one has to list.
                         if refuses_streaming(&error) {
                             debug!(kind = %K::kind(&()), "no streaming lists, listing instead");
                             config.initial_list_strategy = watcher::InitialListStrategy::ListWatch;

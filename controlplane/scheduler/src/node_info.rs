@@ -58,6 +58,7 @@ impl NodeInfo {
             known: true,
             ..Self::default()
         };
+        // Not the images: they say which of the nodes that fit is the best, and make no pod fit.
         let changed = !self.known
             || next.labels != self.labels
             || next.taints != self.taints

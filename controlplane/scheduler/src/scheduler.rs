@@ -90,6 +90,7 @@ impl Scheduler {
                 () = shutdown.cancelled() => return Ok(()),
                 Some(event) = events.recv() => {
                     self.apply(event);
+                    // All that wait: what is decided next should know of them.
                     while let Ok(event) = events.try_recv() {
                         self.apply(event);
                     }

@@ -128,6 +128,7 @@ fn check_profile(
         return Err(RequestError::OtherNames);
     }
     if profile == Profile::Client {
+        // Whoever had it could do everything, and nobody could take it back before it expires.
         if request.organizations.iter().any(|organization| organization == MASTERS) {
             return Err(RequestError::Masters);
         }
@@ -145,6 +146,7 @@ fn check_profile(
         Profile::NodeServing => ("server auth", "a node server's"),
         _ => ("client auth", "a node client's"),
     };
+    // Key encipherment is for RSA: who has another key leaves it out.
     let short = BTreeSet::from(["digital signature", auth]);
     let long = BTreeSet::from(["digital signature", "key encipherment", auth]);
     if usages != short && usages != long {

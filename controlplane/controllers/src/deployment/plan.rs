@@ -49,6 +49,7 @@ pub(super) fn plan(input: &Input<'_>) -> Plan {
     let deployment = input.deployment;
     let mut conditions = Conditions::of(deployment, input.now);
     let mut fleet = sort_out(input);
+    // Its ReplicaSets are the garbage collector's by now.
     if deployment.metadata.deletion_timestamp.is_some() {
         let counts = status::plan_counts(deployment, &fleet, &mut conditions);
         return Plan { status: status::with_conditions(counts, conditions), ..Plan::default() };
@@ -57,6 +58,7 @@ pub(super) fn plan(input: &Input<'_>) -> Plan {
     let mut revision = adopt_revision(deployment, &mut fleet, &mut conditions);
 
     let paused = deployment.spec.paused.unwrap_or(false);
+    // As upstream, a rollout waits until all have the new size.
     if paused || rollout::is_scaling(deployment, &fleet) {
         rollout::scale(deployment, &mut fleet);
         let counts = status::plan_counts(deployment, &fleet, &mut conditions);

@@ -159,6 +159,8 @@ pub(super) fn plan_progress(
         None => conditions.remove(PROGRESSING),
         Some(deadline) => {
             let reason = conditions.get(PROGRESSING).and_then(|condition| condition.reason.clone());
+            // As upstream: once a rollout is through, nothing is said of progress until the next, whatever becomes of
+            // its pods.
             let settled = status.replicas == status.updated_replicas && reason.as_deref() == Some(NEW_RS_AVAILABLE);
             if !settled {
                 if is_complete(deployment, &status) {
@@ -169,6 +171,7 @@ pub(super) fn plan_progress(
                         format!("{subject} has successfully progressed."),
                     );
                 } else if is_progressing(&old, &status) {
+                    // Also if nothing else changes: the deadline runs from here.
                     conditions.renew(PROGRESSING, "True", "ReplicaSetUpdated", format!("{subject} is progressing."));
                 } else if is_timed_out(conditions, deadline) {
                     conditions.set(PROGRESSING, "False", TIMED_OUT, format!("{subject} has timed out progressing."));

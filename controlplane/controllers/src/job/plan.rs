@@ -211,6 +211,7 @@ fn count(spec: &JobSpec, seen: &Observed<'_>, plan: &mut Plan) -> Indexes {
             continue;
         }
         let full = waiting.succeeded.iter().flatten().count() + waiting.failed.iter().flatten().count() >= BURST;
+        // A completed index needs no uid: counted twice it is still one.
         match indexes::of_pod(pod).filter(|_| succeeded && is_indexed(spec)) {
             Some(index) => completed.insert(index),
             None if full => continue,
@@ -300,6 +301,7 @@ fn scale(
     let parallelism = usize::try_from(spec.parallelism.unwrap_or(1)).unwrap_or(0);
     let wanted = match spec.completions {
         Some(completions) => usize::try_from(completions).unwrap_or(0).saturating_sub(succeeded).min(parallelism),
+        // One success means that the work is done: those that run may end, and nobody follows them.
         None if succeeded > 0 => active.len().min(parallelism),
         None => parallelism,
     };
@@ -307,6 +309,7 @@ fn scale(
         true => indexes::surplus(active, completed, spec.completions.unwrap_or(0), wanted),
         false => surplus(active, wanted),
     };
+    // Under this policy a place is free when its pod has ended, not when it was told to.
     let replaced_late = spec.pod_replacement_policy.as_deref() == Some("Failed");
     let there = kept.len() + if replaced_late { terminating } else { 0 };
     plan.dismiss = surplus.into_iter().take(BURST).collect();

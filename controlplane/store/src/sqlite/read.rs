@@ -105,6 +105,7 @@ pub(super) fn range(
             unchanged.map(|(key, live)| (Arc::clone(key), Some(*live), live.row)).collect();
         (begin(connection).map_err(&failed)?, rows, at, state.revision)
     };
+    // What has changed since then the index no longer has as it was.
     if at < current {
         let superseded = superseded_since(&snapshot, request, at, current).map_err(&failed)?;
         rows.extend(superseded.into_iter().map(|(key, row)| (key, None, row)));
@@ -200,6 +201,7 @@ fn read_history(
     let mut batch = EventBatch { revision: after, events: Vec::new() };
     while let Some(row) = rows.next()? {
         let revision = RowId(row.get(0)?).revision();
+        // Only between two revisions: who goes on from here must not miss half of one.
         if revision > batch.revision && batch.events.len() >= HISTORY_EVENTS {
             return Ok(batch);
         }
@@ -210,6 +212,7 @@ fn read_history(
         }
         let key: Arc<str> = key.into();
         let deleted = row.get(3)?;
+        // A deletion has no value of its own: what it took away is in the row before.
         let value = if deleted {
             row_value(connection, RowId(row.get(1)?))?
         } else {
