@@ -31,7 +31,7 @@ use crate::{
     pod::{PodExt, spec_hash},
     pod_files,
     runtime::{
-        Image, RegistryAuth, RuntimeError,
+        Image, RegistryAuth, RuntimeError, SecretCoordinates,
         types::{ContainerConfig, Mount, MountPropagation, PortMapping, Resources, SandboxConfig},
     },
     volume::{MountedVolumes, SubPathError},
@@ -329,12 +329,18 @@ pub(crate) async fn pull_credentials(ctx: &NodeContext, pod: &Pod) -> (Vec<Regis
             missing.push(reference.name.clone());
             continue;
         };
+        let coordinates = SecretCoordinates {
+            uid: secret.metadata.uid.clone().unwrap_or_default(),
+            namespace: pod.namespace().to_owned(),
+            name: reference.name.clone(),
+        };
         let data = |key: &str| secret.data.as_ref().and_then(|data| data.get(key));
-        if let Some(json) = data(".dockerconfigjson") {
-            found.extend(credentials::parse_config(&json.0));
-        } else if let Some(json) = data(".dockercfg") {
-            found.extend(credentials::parse_legacy(&json.0));
-        }
+        let entries = match (data(".dockerconfigjson"), data(".dockercfg")) {
+            (Some(json), _) => credentials::parse_config(&json.0),
+            (None, Some(json)) => credentials::parse_legacy(&json.0),
+            (None, None) => Vec::new(),
+        };
+        found.extend(entries.into_iter().map(|auth| RegistryAuth { secret: Some(coordinates.clone()), ..auth }));
     }
     (found, missing)
 }

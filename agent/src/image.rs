@@ -30,6 +30,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use coracle_telemetry::Chain;
 use parking_lot::Mutex;
 
 use self::{
@@ -133,6 +134,19 @@ impl ImageStore {
         Ok(index.find(None, &names(reference)?).cloned())
     }
 
+    /// Notes all `keys` of a credential of which one opened the image: the content of a rotated secret, or another secret
+    /// with the same content, opens it from now on as well. Without that note nothing is lost but a pull.
+    async fn learn(&self, record: &Record, name: &str, keys: Vec<String>) {
+        if record.access.get(name).is_some_and(|opened| keys.iter().all(|key| opened.contains(key))) {
+            return;
+        }
+        let (layout, id, name) = (self.layout.clone(), record.id.clone(), name.to_owned());
+        let noted = blocking(move || layout.update(|index| index.open_to(&id, &name, &keys))).await;
+        if let Err(error) = noted {
+            tracing::warn!(error = %Chain(&error), "could not note who may use an image");
+        }
+    }
+
     fn pull_slot(&self, name: &str) -> Arc<PullSlot> {
         let mut pulls = self.pulls.lock();
         if pulls.len() >= PULL_SLOTS_MAX {
@@ -201,9 +215,23 @@ impl ImageService for ImageStore {
 
     async fn may_use(&self, reference: &str, auth: &[RegistryAuth]) -> Result<bool, ImageError> {
         let Some(record) = self.find(reference)? else { return Ok(false) };
-        let keys: Vec<String> = auth.iter().map(fingerprint).collect();
-        let names = if reference::as_id(reference).is_some() { Vec::new() } else { names(reference)? };
-        Ok(record.is_open_to(&names, &keys))
+        let names = match reference::as_id(reference) {
+            Some(_) => record.access.keys().cloned().collect(),
+            None => names(reference)?,
+        };
+        if record.is_open_to(&names, &[]) {
+            return Ok(true);
+        }
+        for name in &names {
+            let keys = |auth: &RegistryAuth| pull::keys(&self.registries, name, auth);
+            let open = |keys: &Vec<String>| record.is_open_to(std::slice::from_ref(name), keys);
+            let key = auth.iter().map(keys).find(open);
+            if let Some(keys) = key {
+                self.learn(&record, name, keys).await;
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     async fn prune(&self) -> Result<(), ImageError> {

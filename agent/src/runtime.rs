@@ -248,6 +248,19 @@ pub struct RegistryAuth {
     pub identity_token: String,
     /// Shown to the registry as it is.
     pub registry_token: String,
+    /// Where it is kept, if in a Secret.
+    pub secret: Option<SecretCoordinates>,
+}
+
+/// Names a Secret, not what it holds: that may be rotated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretCoordinates {
+    /// Its UID: one that was made anew is another one.
+    pub uid: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
 }
 
 /// Why an image is not there.

@@ -167,19 +167,20 @@ fn import_image(
     let mut size_bytes = 0;
     let mut below: Vec<PathBuf> = Vec::new();
     let specs = layer::specs(diff_ids.into_iter().map(|diff_id| (None, diff_id)));
+    // Who imports a file gives it to everybody, also where it has been pulled with credentials.
+    let anybody = [ANYBODY.to_owned()];
     for (name, spec) in layer_names.iter().zip(&specs) {
-        size_bytes += match spec.present(layout, ANYBODY) {
+        size_bytes += match spec.present(layout, &anybody) {
             Some(size) => size,
             None => {
                 let staged = layer::stage(layout, spec, archive.member(name)?)?;
-                layer::adopt(layout, spec, ANYBODY, staged, &below)?
+                layer::adopt(layout, spec, &anybody, staged, &below)?
             }
         };
         below.insert(0, layout.layer_dir(&spec.chain_id).join("fs"));
     }
     let layers = specs.into_iter().map(|spec| spec.chain_id).collect();
-    // Who imports a file gives it to everybody, also where it has been pulled with credentials.
-    let access = repo_tags.iter().map(|tag| (tag.clone(), [ANYBODY.to_owned()].into())).collect();
+    let access = repo_tags.iter().map(|tag| (tag.clone(), anybody.clone().into())).collect();
     let id = format!("sha256:{}", hex::encode(<sha2::Sha256 as sha2::Digest>::digest(&config_bytes)));
     Ok(Record { id, layers, size_bytes, repo_tags, repo_digests: BTreeSet::new(), config, access })
 }

@@ -61,6 +61,7 @@ fn entries(auths: BTreeMap<String, Entry>) -> Vec<RegistryAuth> {
             password,
             identity_token: entry.identitytoken,
             registry_token: entry.registrytoken,
+            secret: None,
         };
         let empty = [&found.username, &found.identity_token, &found.registry_token].iter().all(|text| text.is_empty());
         (!empty).then_some(found)
@@ -139,6 +140,14 @@ pub(super) fn fingerprint(auth: &RegistryAuth) -> String {
     hex::encode(hash.finalize())
 }
 
+/// Names the secret that a credential is kept in: who may use what it opened may so after its content was rotated.
+///
+/// Shape: `secret:<uid>/<namespace>/<name>`.
+pub(super) fn coordinates(auth: &RegistryAuth) -> Option<String> {
+    let secret = auth.secret.as_ref().filter(|secret| !secret.uid.is_empty())?;
+    Some(format!("secret:{}/{}/{}", secret.uid, secret.namespace, secret.name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,7 +183,7 @@ mod tests {
         let expected = |registry: &str, username: &str, password: &str, registry_token: &str, identity_token: &str| {
             let [registry, username, password, registry_token, identity_token] =
                 [registry, username, password, registry_token, identity_token].map(str::to_owned);
-            RegistryAuth { registry, username, password, registry_token, identity_token }
+            RegistryAuth { registry, username, password, registry_token, identity_token, secret: None }
         };
         let expected = [
             expected("index.docker.io", "u", "p", "", ""),

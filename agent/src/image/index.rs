@@ -21,6 +21,8 @@ use crate::runtime::{Image, ImageConfig, ImageError};
 
 /// The directory beside the store that has one directory a container, which goes with it.
 const HOLDERS: &str = "containers";
+/// Beyond so many keys of an image's name, none is added without a pull, as upstream.
+const KEYS_LEARNED_MAX: usize = 100;
 /// In there: names of the layers' directories, one a line.
 pub(crate) const HELD: &str = "layers";
 
@@ -39,7 +41,8 @@ pub(crate) struct Record {
     pub repo_digests: BTreeSet<String>,
     /// How to run it.
     pub config: ImageConfig,
-    /// By name: who may use the image without asking its registry. Empty for images that never came from one.
+    /// By name: who may use the image without asking its registry, as fingerprints of credentials and coordinates of
+    /// secrets. Empty for images that never came from one.
     #[serde(default)]
     pub access: BTreeMap<String, BTreeSet<String>>,
 }
@@ -96,6 +99,16 @@ impl Index {
                 (image.layers, image.size_bytes) = (record.layers, record.size_bytes);
             }
             None => self.images.push(record),
+        }
+    }
+
+    /// Opens the image `id` under `name` to `keys`, too: they are of one credential, of which some open it already.
+    /// Does nothing if it is closed, or open to so many that no more are kept.
+    pub(crate) fn open_to(&mut self, id: &str, name: &str, keys: &[String]) {
+        let image = self.images.iter_mut().find(|image| image.id == id);
+        let Some(opened) = image.and_then(|image| image.access.get_mut(name)) else { return };
+        if opened.len() < KEYS_LEARNED_MAX && keys.iter().any(|key| opened.contains(key)) {
+            opened.extend(keys.iter().cloned());
         }
     }
 

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::runtime::ImageError;
 
-/// In a layer's directory: one [`LayerSpec::origin`] a line.
+/// In a layer's directory: [`LayerSpec::origins`].
 const ORIGINS: &str = "origins";
 
 /// Everybody on this node may use what came without credentials, with the node's own, or from a file.
@@ -48,18 +48,21 @@ pub(crate) fn specs(layers: impl IntoIterator<Item = (Option<(String, u64)>, Str
 }
 
 impl LayerSpec {
-    /// A line of the layer's file `origins`: the blob that it was unpacked from, and who could read that.
-    fn origin(&self, access: &str) -> String {
-        format!("{} {access}\n", self.blob.as_ref().map_or("-", |(digest, _)| digest))
+    /// Lines of the layer's file `origins`: the blob that it was unpacked from, and who could read that.
+    fn origins(&self, access: &[String]) -> String {
+        let blob = self.blob.as_ref().map_or("-", |(digest, _)| digest);
+        access.iter().map(|key| format!("{blob} {key}\n")).collect()
     }
 
-    /// The size of the layer if it is there and whoever has `access` may use it without fetching it: a config names a layer
-    /// by a digest that is no secret, so knowing it proves nothing.
-    pub(crate) fn present(&self, layout: &Layout, access: &str) -> Option<u64> {
+    /// The size of the layer if it is there and whoever has one of `access` may use it without fetching it: a config names
+    /// a layer by a digest that is no secret, so knowing it proves nothing.
+    pub(crate) fn present(&self, layout: &Layout, access: &[String]) -> Option<u64> {
         let size = layout.layer_size(&self.chain_id)?;
         let origins = fs::read_to_string(layout.layer_dir(&self.chain_id).join(ORIGINS)).ok()?;
-        let own = self.origin(access);
-        let open = |line: &str| line.split_once(' ').is_some_and(|(_, who)| who == ANYBODY) || line == own.trim_end();
+        let own = self.origins(access);
+        let open = |line: &str| {
+            line.split_once(' ').is_some_and(|(_, who)| who == ANYBODY) || own.lines().any(|own| own == line)
+        };
         origins.lines().any(open).then_some(size)
     }
 }
@@ -141,7 +144,7 @@ pub(crate) fn stage(layout: &Layout, spec: &LayerSpec, blob: impl Read) -> Resul
 pub(crate) fn adopt(
     layout: &Layout,
     spec: &LayerSpec,
-    access: &str,
+    access: &[String],
     mut staged: StagedLayer,
     below: &[PathBuf],
 ) -> Result<u64, LayerError> {
@@ -150,7 +153,7 @@ pub(crate) fn adopt(
         .map_err(|source| LayerError::Unpack { layer: spec.diff_id.clone(), source })?;
     let bytes = staged.unpacked.bytes;
     fs::write(path.join("size"), bytes.to_string()).map_err(store_error("write", &path))?;
-    fs::write(path.join(ORIGINS), spec.origin(access)).map_err(store_error("write", &path))?;
+    fs::write(path.join(ORIGINS), spec.origins(access)).map_err(store_error("write", &path))?;
     sync(&path)?;
     let is_new = layout.adopt_layer(&path, &spec.chain_id)?;
     staged.staging.0 = None;
@@ -158,7 +161,7 @@ pub(crate) fn adopt(
         let file = layout.layer_dir(&spec.chain_id).join(ORIGINS);
         let append = || -> io::Result<()> {
             let mut file = fs::File::options().append(true).create(true).open(&file)?;
-            file.write_all(spec.origin(access).as_bytes())
+            file.write_all(spec.origins(access).as_bytes())
         };
         append().map_err(store_error("write", &file))?;
     }
@@ -234,17 +237,18 @@ mod tests {
             diff_id: id.clone(),
             chain_id: id.clone(),
         };
+        let who = |key: &str| [key.to_owned()];
         let place = layout.layer_dir(&id);
         fs::create_dir_all(&place).expect("directory");
         fs::write(place.join("size"), "7").expect("size");
-        assert_eq!(spec(Some("b1")).present(&layout, ANYBODY), None, "of an origin that nobody knows");
-        fs::write(place.join(ORIGINS), spec(Some("b1")).origin("alice")).expect("origins");
+        assert_eq!(spec(Some("b1")).present(&layout, &who(ANYBODY)), None, "of an origin that nobody knows");
+        fs::write(place.join(ORIGINS), spec(Some("b1")).origins(&who("alice"))).expect("origins");
         for (blob, access, found) in
             [("b1", "alice", true), ("b2", "alice", false), ("b1", "mallory", false), ("b1", ANYBODY, false)]
         {
-            assert_eq!(spec(Some(blob)).present(&layout, access).is_some(), found, "{blob} {access}");
+            assert_eq!(spec(Some(blob)).present(&layout, &who(access)).is_some(), found, "{blob} {access}");
         }
-        fs::write(place.join(ORIGINS), spec(None).origin(ANYBODY)).expect("origins");
-        assert_eq!(spec(Some("b1")).present(&layout, "mallory"), Some(7), "it was imported");
+        fs::write(place.join(ORIGINS), spec(None).origins(&who(ANYBODY))).expect("origins");
+        assert_eq!(spec(Some("b1")).present(&layout, &who("mallory")), Some(7), "it was imported");
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use super::{
     config::{self, DOCUMENT_MAX},
-    credentials::{fingerprint, for_image},
+    credentials::{coordinates, fingerprint, for_image},
     distribution::{Credentials, Distribution, FoundManifest},
     index::{Layout, Record},
     layer::{self, ANYBODY, LayerSpec, StagedLayer, is_sha256},
@@ -97,7 +97,7 @@ async fn pull_from(
         id: manifest.config.digest,
         layers: specs.into_iter().map(|spec| spec.chain_id).collect(),
         size_bytes,
-        access: names.map(|name| (name.clone(), [access.clone()].into())).collect(),
+        access: names.map(|name| (name.clone(), access.iter().cloned().collect())).collect(),
         repo_tags,
         repo_digests: [digest_name].into(),
         config,
@@ -110,7 +110,7 @@ async fn authenticate(
     endpoint: &Endpoint,
     image: &Reference,
     auth: &[RegistryAuth],
-) -> Result<(Distribution, String, FoundManifest), String> {
+) -> Result<(Distribution, Vec<String>, FoundManifest), String> {
     let mut answers: Vec<String> = Vec::new();
     for (credentials, access) in credentials(registries, endpoint, image, auth) {
         let client = distribution(registries, endpoint, image, credentials)?;
@@ -161,7 +161,7 @@ async fn fetch_layer(
     client: &Distribution,
     descriptor: OciDescriptor,
     spec: LayerSpec,
-    access: &str,
+    access: &[String],
 ) -> Result<Fetched, String> {
     if let Some(size) = spec.present(&layout, access) {
         return Ok(Fetched::Present(size));
@@ -232,25 +232,49 @@ fn credentials(
     endpoint: &Endpoint,
     image: &Reference,
     auth: &[RegistryAuth],
-) -> Vec<(Credentials, String)> {
+) -> Vec<(Credentials, Vec<String>)> {
     if let Some(own) = registries.configs.get(&endpoint.host).and_then(|config| config.auth.clone()) {
         let own = match (own.token, own.username) {
             (Some(token), _) => Credentials::Token(token),
             (None, Some(username)) => Credentials::Basic { username, password: own.password.unwrap_or_default() },
             (None, None) => Credentials::Anonymous,
         };
-        return vec![(own, ANYBODY.to_owned())];
+        return vec![(own, vec![ANYBODY.to_owned()])];
     }
+    let matching = matching(endpoint, image, auth);
+    if matching.is_empty() {
+        return vec![(Credentials::Anonymous, vec![ANYBODY.to_owned()])];
+    }
+    let mut all: Vec<(Credentials, Vec<String>)> = Vec::new();
+    for auth in matching {
+        let fingerprint = fingerprint(auth);
+        match all.iter().position(|(_, access)| access[0] == fingerprint) {
+            // Kept in several secrets.
+            Some(index) => all[index].1.extend(coordinates(auth)),
+            None => all.push((of_secret(auth), [fingerprint].into_iter().chain(coordinates(auth)).collect())),
+        }
+    }
+    all.truncate(CREDENTIALS_MAX);
+    all
+}
+
+/// Those of `auth` that are for this endpoint, or for the registry that it is.
+fn matching<'a>(endpoint: &Endpoint, image: &Reference, auth: &'a [RegistryAuth]) -> Vec<&'a RegistryAuth> {
     let mut matching = for_image(auth, &endpoint.host, image.repository());
     if serves_itself(endpoint, image.registry()) && endpoint.host != image.registry() {
         matching.extend(for_image(auth, image.registry(), image.repository()));
     }
-    if matching.is_empty() {
-        return vec![(Credentials::Anonymous, ANYBODY.to_owned())];
-    }
-    let mut seen = BTreeSet::new();
-    let all = matching.into_iter().map(|auth| (of_secret(auth), fingerprint(auth)));
-    all.filter(|(_, access)| seen.insert(access.clone())).take(CREDENTIALS_MAX).collect()
+    matching
+}
+
+/// What of `auth` may open what was pulled as `name`: what it is, and the secret that it is in, if it is for that registry
+/// (or a mirror) still.
+pub(super) fn keys(registries: &Registries, name: &str, auth: &RegistryAuth) -> Vec<String> {
+    let fits = reference::parse(name).is_ok_and(|image| {
+        let endpoints = registries.endpoints(image.registry());
+        endpoints.iter().any(|endpoint| !matching(endpoint, &image, std::slice::from_ref(auth)).is_empty())
+    });
+    [fingerprint(auth)].into_iter().chain(coordinates(auth).filter(|_| fits)).collect()
 }
 
 fn of_secret(auth: &RegistryAuth) -> Credentials {

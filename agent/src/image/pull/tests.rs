@@ -10,6 +10,7 @@ use tokio::{
 };
 
 use super::{super::config::oci_architecture, *};
+use crate::runtime::SecretCoordinates;
 
 /// What the server says to one path.
 #[derive(Clone, Default)]
@@ -469,6 +470,48 @@ async fn an_image_is_shared_among_those_with_the_same_credentials() {
     assert!(one.is_ok() && two.is_ok());
     assert_eq!(asked(), 3, "who has no password asks for themselves");
     assert!(store.may_use(&name, &[]).await.expect("store") && store.may_use(&id, &other).await.expect("store"));
+}
+
+/// `auth` as an entry of the Secret `team/<name>`.
+fn kept_in(name: &str, uid: &str, auth: RegistryAuth) -> RegistryAuth {
+    let secret = SecretCoordinates { uid: uid.to_owned(), namespace: "team".to_owned(), name: name.to_owned() };
+    RegistryAuth { secret: Some(secret), ..auth }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rotated_secret_opens_what_it_opened_before() {
+    use super::super::{ImageStore, ImageStoreConfig};
+    use crate::runtime::ImageService;
+    let Some(lab) = Lab::new().await else { return };
+    let root_dir = lab.dir.path().join("images");
+    let store = ImageStore::open(ImageStoreConfig { root_dir, registries: Registries::default() }).expect("store");
+    let name = format!("{}/a/b:1", lab.server.address);
+    let auth = |password: &str| login(&lab, "", "u", password);
+    let may = async |auth: RegistryAuth| store.may_use(&name, &[auth]).await.expect("store");
+
+    store.pull_image(&name, &[kept_in("s", "1", auth("old"))]).await.expect("pull");
+    assert!(!may(auth("new")).await, "nobody has shown that");
+    assert!(!may(kept_in("s", "2", auth("new"))).await, "made anew: another secret");
+    assert!(!may(kept_in("other", "1", auth("new"))).await && !may(kept_in("other", "3", auth("new"))).await);
+    let elsewhere = RegistryAuth { registry: "r.test".to_owned(), ..auth("new") };
+    assert!(!may(kept_in("s", "1", elsewhere)).await, "it has nothing for this registry any more");
+    assert!(may(kept_in("s", "1", auth("new"))).await, "rotated");
+    // As upstream: what opens it once is known by both its names.
+    assert!(may(kept_in("copy", "4", auth("new"))).await, "a copy of the rotated secret");
+    assert!(may(kept_in("copy", "4", auth("newer"))).await, "which is rotated in turn");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn layers_of_a_rotated_secret_are_not_fetched_again() {
+    let Some(lab) = Lab::new().await else { return };
+    let auth = |secret: &str, password: &str| [kept_in(secret, secret, login(&lab, "", "u", password))];
+    // One credential in two secrets.
+    lab.pull(&[auth("s", "old"), auth("t", "old")].concat()).await.expect("pull");
+    lab.server.change(&lab.layer, |answer| answer.status = 403);
+    for secret in ["s", "t"] {
+        lab.pull(&auth(secret, "new")).await.expect("the layer is there");
+    }
+    lab.pull(&auth("other", "new")).await.expect_err("not theirs");
 }
 
 #[test]
