@@ -38,6 +38,7 @@ pub(crate) fn run(command: ImageCommand) -> Result<(), Failure> {
             }
             ImageCommand::Remove { data, reference } => {
                 let store = open(&data, Registries::default())?;
+                // To a runtime it is no error to remove what is not there, but to a person it is.
                 store
                     .image_status(&reference)
                     .await?

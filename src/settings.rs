@@ -23,6 +23,7 @@ pub(crate) fn server_config(
     let mut config = ServerConfig::new(data_dir, args.bind);
     config.advertise = match args.advertise_address {
         Some(address) => address,
+        // Nobody can connect to an address that stands for all.
         None if args.bind.ip().is_unspecified() => machine_address().context("choose --advertise-address")?,
         None => args.bind.ip(),
     };
@@ -76,6 +77,7 @@ pub(crate) fn agent_config(data: &DataDir, cluster: &ClusterArgs, args: &NodeArg
     config.service_cidr = Some(cluster.service_cidr);
     config.max_pods = args.max_pods;
     config.allowed_unsafe_sysctls.clone_from(&args.allowed_unsafe_sysctls);
+    // -1: no limit.
     config.pod_max_pids = u32::try_from(args.pod_max_pids).ok();
     for label in &args.node_label {
         let (key, value) =

@@ -145,6 +145,7 @@ impl Joiner<'_> {
             list_keys: marker(&docs, "listMapKey").collect::<Vec<_>>().join(","),
             patch_strategy: last("patchStrategy"),
             merge_key: last("patchMergeKey"),
+            // That is the name of a Go constant: its value is not in sight here.
             default: if default.starts_with("ref(") { String::new() } else { default },
         }
     }
@@ -232,6 +233,7 @@ impl Joiner<'_> {
             ..Field::default()
         };
         let meta = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
+        // The numbers of the two are the same in every list.
         let field = |name: &str, tag, shape, element: &str, required| Field {
             name: name.to_owned(),
             description: docs(name),
@@ -293,6 +295,7 @@ impl Joiner<'_> {
         let mut fields: Vec<Field> = fields.collect();
         fields.sort_by(|a, b| a.name.cmp(&b.name));
         let description = message.map(|m| prose(&m.docs)).unwrap_or_default();
+        // What an object is stands outside its message: a `kind` with a number is an ordinary field.
         let is_kind = fields.iter().any(|f| f.name == "kind" && f.tags.is_empty());
         let gvk = is_kind.then(|| {
             let (group, version) = match package.strip_prefix("io.k8s.api.") {

@@ -214,6 +214,7 @@ fn put(out: &mut Vec<u8>, tag: u16, element: Element, value: &Value, depth: usiz
             }
         }
         Element::Time | Element::MicroTime => {
+            // Null is Go's zero time, whose message is empty.
             if !value.is_null() {
                 let at: Timestamp = value.as_str()?.parse().ok()?;
                 put_varint(&mut inner, 1, at.as_second().cast_unsigned());

@@ -158,6 +158,7 @@ fn suffix_of(suffix: &str) -> Result<(i128, i32, Format), ParseQuantityError> {
         _ => {
             let digits = suffix.strip_prefix(['e', 'E']);
             let Some(digits) = digits else {
+                // Upstream looks at the characters first, and tells a suffix that it does not know from what is none.
                 let known = suffix.bytes().all(|b| b"eEinumkKMGTP+-0123456789".contains(&b));
                 return Err(if known { ParseQuantityError::Suffix } else { ParseQuantityError::Format });
             };

@@ -154,6 +154,7 @@ impl Requirement {
     /// # Errors
     /// With upstream's text.
     pub fn checked(key: &str, operator: Operator, mut values: Vec<String>) -> Result<Self, ParseSelectorError> {
+        // A set: neither order nor repetition shows where it is printed.
         values.sort();
         values.dedup();
         let mut errors = crate::status::FieldErrors::new();

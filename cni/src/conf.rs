@@ -111,6 +111,7 @@ impl NetConf {
         }
         let invalid = |why: String| Err(CniError::InvalidConfig { why });
         let plain = |s: &str| s.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'));
+        // It names the directory of its addresses, and must not lead out of where that lies.
         if self.name.is_empty() || !plain(&self.name) || self.name.starts_with('.') {
             return invalid(format!("name {:?} must be letters, digits, '_', '.', '-'", self.name));
         }

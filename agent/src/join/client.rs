@@ -40,7 +40,7 @@ pub(crate) fn connect(
         None => builder.with_no_client_auth(),
     };
     let mut tcp = HttpConnector::new();
-    // Below TLS: it is asked for https addresses, and would refuse them.
+    // Below TLS: it would refuse the scheme that it is asked for.
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_connect_timeout(Some(CONNECT_LIMIT));

@@ -187,6 +187,7 @@ fn read_field(field: &Field, wire: Wire<'_>, map: &mut Map<String, Value>, depth
             let list = map.entry(name).or_insert_with(|| Value::Array(Vec::new()));
             let Value::Array(items) = list else { return Ok(()) };
             match (wire, element) {
+                // Packed: Kubernetes writes no list so, but whoever reads protobuf has to take both.
                 (Wire::Bytes(packed), Element::Int32 | Element::Int64 | Element::Bool) => {
                     let mut reader = Reader(packed);
                     while !reader.0.is_empty() {

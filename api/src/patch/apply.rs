@@ -96,6 +96,7 @@ pub fn apply(ty: Type, live: Option<&Value>, config: &Value, writer: Writer<'_>,
     }
     managers.keep_existing(&typed::to_set(&merged, shape));
     let owned = stripped(named);
+    // If so, the time stays too, and nothing is left to write.
     let unchanged = owned == before && live.is_some_and(|live| without_managed_fields(live) == merged);
     managers.put(me, owned, if unchanged { None } else { Some(writer.time) }, writer.api_version);
     managers.write(&mut merged);

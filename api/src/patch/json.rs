@@ -125,6 +125,7 @@ fn run(object: &mut Value, operation: Operation, budget: &mut Budget) -> Option<
         }
         "move" => {
             let from = segments(&operation.from?)?;
+            // RFC 6902: nothing goes into itself.
             if path.len() > from.len() && path.starts_with(&from) {
                 return None;
             }
@@ -140,6 +141,7 @@ fn run(object: &mut Value, operation: Operation, budget: &mut Budget) -> Option<
             add(object, &path, value, budget)
         }
         "test" => {
+            // As upstream's library: what is not there passes for null.
             let expect = operation.value.unwrap_or(Value::Null);
             let is_same = find(object, &path).map_or(expect.is_null(), |found| *found == expect);
             is_same.then_some(())

@@ -149,6 +149,7 @@ fn merge_member(
             Value::Array(list::merge_field(old, value, schema.field(&key).as_ref(), deletes)?)
         }
         (_, value) if deletes => return if value.is_array() { Ok(()) } else { Err(bad_primitive_list()) },
+        // As upstream: what is of another type is not merged but replaced.
         (_, value) => plain(value).unwrap_or(Value::Null),
     };
     original.insert(key, merged);

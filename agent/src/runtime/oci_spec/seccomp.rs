@@ -56,6 +56,7 @@ fn resolve(profile: &Value, caps: &[String]) -> Value {
         }
     }
     let mapped = profile["archMap"].as_array().into_iter().flatten().find(|entry| entry["architecture"] == native);
+    // With those of 32 bits that run here: libseccomp ends who calls by an architecture that is not listed.
     out["architectures"] = match mapped {
         Some(entry) => {
             let subordinate = entry["subArchitectures"].as_array().into_iter().flatten().cloned();
