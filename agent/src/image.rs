@@ -14,6 +14,7 @@ mod distribution;
 pub(crate) mod fuzzing;
 mod index;
 mod layer;
+mod progress;
 mod pull;
 pub mod reference;
 pub mod registries;

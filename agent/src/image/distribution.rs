@@ -28,8 +28,6 @@ use self::{challenge::Challenge, guard::Guard};
 use super::{config::DOCUMENT_MAX, layer::is_sha256, registries::Tls};
 
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
-/// Longest silence within a layer.
-const READ_DEADLINE: Duration = Duration::from_secs(60);
 /// A token is some kilobytes.
 const TOKEN_MAX: u64 = 256 << 10;
 /// Of an error's body, for people.
@@ -134,7 +132,7 @@ impl Distribution {
         if actual == digest { Ok(bytes) } else { Err(format!("config is {actual}, expected {digest}")) }
     }
 
-    /// A blob as it comes; the reader verifies it.
+    /// A blob as it comes; the reader verifies it, and sees to it that it comes at all ([`super::progress`]).
     pub(super) async fn blob(
         &self,
         digest: &str,
@@ -254,7 +252,6 @@ fn client(tls: &Tls, base: &Url, guard: Guard) -> Result<reqwest::Client, String
         reqwest::Client::builder()
             .user_agent(concat!("coracle/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_DEADLINE)
-            .read_timeout(READ_DEADLINE)
             .redirect(redirect::Policy::none())
             .tls_danger_accept_invalid_certs(tls.insecure_skip_verify)
             .dns_resolver(guard.clone())

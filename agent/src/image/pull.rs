@@ -20,7 +20,7 @@ use super::{
     distribution::{Credentials, Distribution, FoundManifest},
     index::{Layout, Record},
     layer::{self, ANYBODY, LayerSpec, StagedLayer, is_sha256},
-    reference,
+    progress, reference,
     registries::{Endpoint, Registries},
 };
 use crate::runtime::RegistryAuth;
@@ -168,7 +168,7 @@ async fn fetch_layer(
     }
     let digest = descriptor.digest.clone();
     let blob = deadline(&format!("fetch layer {digest}"), client.blob(&digest)).await?;
-    let mut blob = std::pin::pin!(blob);
+    let mut blob = std::pin::pin!(progress::bounded(Box::pin(blob)));
     let (sender, receiver) = mpsc::channel(CHUNKS_IN_FLIGHT);
     let feed = async move {
         while let Some(chunk) = blob.next().await {
