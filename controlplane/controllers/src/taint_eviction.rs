@@ -5,6 +5,9 @@
 //! taint: from the taint's `timeAdded` or the pod's binding, whichever was later, so that it survives a restart of this
 //! controller; where neither is told (`kubectl taint` writes no `timeAdded`), from when both were first seen together.
 //!
+//! Of several tolerations that match a taint the first in the pod's list counts, however long another one is; a pod stays
+//! only as long as it tolerates every taint.
+//!
 //! Source: `pkg/controller/tainteviction/taint_eviction.go` at v1.37.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -126,8 +129,11 @@ impl TaintEvictionController {
             Some(left) if !left.is_zero() => return Ok(Some(left)),
             Some(_) => {}
         }
-        let message = "Marking for deletion Pod ".to_owned() + &key.to_string();
-        self.recorder.record(COMPONENT, pod.as_ref(), EventType::Normal, "TaintManagerEviction", message);
+        // Not with every try: a server that does not take the deletion is asked often.
+        if self.exposed.lock().get_mut(&key).is_some_and(Exposure::tell) {
+            let message = "Marking for deletion Pod ".to_owned() + &key.to_string();
+            self.recorder.record(COMPONENT, pod.as_ref(), EventType::Normal, "TaintManagerEviction", message);
+        }
         self.mark_disrupted(&key, &pod).await?;
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
         let same = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
@@ -177,6 +183,8 @@ fn no_execute(node: &Node) -> Vec<Taint> {
 struct Exposure {
     uid: Option<String>,
     taints: Vec<(Taint, Timestamp)>,
+    /// Whether it has been said that the pod goes.
+    told: bool,
 }
 
 impl Exposure {
@@ -189,7 +197,12 @@ impl Exposure {
         };
         let since = |taint: &Taint| known(taint).unwrap_or_else(|| together_since(pod, taint, now));
         let taints = taints.iter().map(|taint| (taint.clone(), since(taint))).collect();
-        Self { uid: pod.metadata.uid.clone(), taints }
+        Self { uid: pod.metadata.uid.clone(), taints, told: before.is_some_and(|before| before.told) }
+    }
+
+    /// Whether it is to be said that the pod goes: once, for as long as it is under any taint.
+    fn tell(&mut self) -> bool {
+        !std::mem::replace(&mut self.told, true)
     }
 }
 
@@ -220,15 +233,16 @@ fn time_left(exposure: &Exposure, tolerations: &[Toleration], default: Duration,
     let mut left: Option<Duration> = None;
     for (taint, since) in &exposure.taints {
         let node_down = is_down(taint);
-        let matching: Vec<&Toleration> = tolerations.iter().filter(|toleration| tolerates(toleration, taint)).collect();
-        let seconds = matching.iter().filter_map(|toleration| toleration.toleration_seconds).min();
-        let allowed = match seconds {
-            None if matching.is_empty() && node_down => default,
-            None if matching.is_empty() => Duration::ZERO,
+        // The first that matches counts, as `GetMatchingTolerations` of upstream has it.
+        let first = tolerations.iter().find(|toleration| tolerates(toleration, taint));
+        let allowed = match first.map(|toleration| toleration.toleration_seconds) {
+            None if node_down => default,
+            None => Duration::ZERO,
             // Tolerated without an end: this taint never evicts the pod.
-            None => continue,
-            Some(ADMITTED_SECONDS) if node_down => default,
-            Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
+            Some(None) => continue,
+            Some(Some(ADMITTED_SECONDS)) if node_down => default,
+            // Less than nothing is nothing.
+            Some(Some(seconds)) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
         };
         let until = since.checked_add(allowed).ok();
         let rest = until.and_then(|until| Duration::try_from(until.duration_since(now)).ok()).unwrap_or(Duration::ZERO);
@@ -286,6 +300,46 @@ mod tests {
             let exposure = Exposure::next(None, &pod(None), &taints, now);
             assert_eq!(time_left(&exposure, &tolerations, default, now), expected, "{why}");
         }
+    }
+
+    #[test]
+    fn the_first_toleration_that_matches_counts() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        let for_a = |time| toleration("a", time);
+        let of_anything = Toleration { operator: Some("Exists".into()), ..Toleration::default() };
+        let of_any_for = |time| Toleration { toleration_seconds: Some(time), ..of_anything.clone() };
+        let table: [(&[Toleration], Option<Duration>); 8] = [
+            (&[for_a(Some(60)), for_a(Some(20))], seconds(60)),
+            (&[for_a(Some(20)), for_a(Some(60))], seconds(20)),
+            (&[for_a(None), for_a(Some(20))], None),
+            (&[for_a(Some(20)), for_a(None)], seconds(20)),
+            (&[of_anything.clone(), for_a(Some(20))], None),
+            (&[toleration("b", Some(5)), of_any_for(30), for_a(Some(60))], seconds(30)),
+            (&[for_a(Some(0)), for_a(Some(60))], seconds(0)),
+            (&[for_a(Some(-1)), for_a(None)], seconds(0)),
+        ];
+        for (tolerations, expected) in table {
+            let exposure = Exposure::next(None, &pod(None), &[taint("a", 0)], now);
+            assert_eq!(time_left(&exposure, tolerations, Duration::ZERO, now), expected, "{tolerations:?}");
+        }
+        // Each taint has its own first; the pod goes when the first of these times is over.
+        let taints = [taint("a", 0), taint("b", 0)];
+        let exposure = Exposure::next(None, &pod(None), &taints, now);
+        let tolerations = [for_a(Some(60)), toleration("b", Some(40)), of_any_for(5)];
+        assert_eq!(time_left(&exposure, &tolerations, Duration::ZERO, now), seconds(40));
+    }
+
+    #[test]
+    fn it_is_said_once_that_a_pod_goes() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let next = |before: Exposure, pod: &Pod| Exposure::next(Some(before), pod, &[taint("a", 0)], now);
+        let mut exposure = Exposure::next(None, &pod(None), &[taint("a", 0)], now);
+        assert!(exposure.tell());
+        let mut again = next(exposure, &pod(None));
+        assert!(!again.tell() && !again.tell());
+        let namesake = Pod { metadata: kube::api::ObjectMeta::default(), ..pod(None) };
+        assert!(next(again, &namesake).tell());
     }
 
     /// A pod that was bound so many seconds before the end of the tests' time.
