@@ -53,6 +53,8 @@ pub struct ControllersConfig {
     pub certificate_validity: Duration,
     /// How often the served kinds are discovered again for garbage collection.
     pub discovery_period: Duration,
+    /// How long the garbage collector waits at its start for kinds that cannot be listed, before it goes on without them.
+    pub initial_sync_timeout: Duration,
     /// Where the controllers count what they do.
     pub metrics: Registry,
 }
@@ -76,6 +78,7 @@ impl ControllersConfig {
             terminated_pod_threshold: 12_500,
             certificate_validity: Duration::from_secs(365 * 24 * 3600),
             discovery_period: Duration::from_secs(30),
+            initial_sync_timeout: Duration::from_secs(30),
             metrics: Registry::default(),
         }
     }

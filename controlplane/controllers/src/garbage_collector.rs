@@ -1,10 +1,13 @@
 //! Deletes objects whose owners are gone, and carries out the deletion policies Foreground and Orphan.
 //!
-//! Nothing is done before every kind has been listed once: an owner whose dependents are not known yet would go without
-//! letting them go, and they after it.
+//! At the start it waits until every kind has been listed once, but not for ever: a kind that cannot be listed must not
+//! keep the garbage of all others. What goes, goes on the server's word alone: each owner that an object names is asked
+//! for at that moment, whether its kind is listed or not, and where there is no answer nothing is deleted. Only letting
+//! dependents go (Orphan) waits for every kind: an owner whose dependents are not known yet would go without letting them
+//! go, and they after it.
 //!
 //! The graph is fed by the shared informers and, for all other kinds, by watches of metadata alone. It says where to
-//! look; what is done depends on what the server says at that moment. Events are not collected: they expire.
+//! look. Events are not collected: they expire.
 //!
 //! Source: `pkg/controller/garbagecollector/garbagecollector.go` at v1.37.
 
@@ -54,6 +57,7 @@ pub(crate) struct GarbageCollector {
     client: Client,
     kinds: Arc<ServedKinds>,
     discovery_period: Duration,
+    initial_sync_timeout: Duration,
     graph: Mutex<Graph>,
     deletes: Arc<WorkQueue<Uid>>,
     orphans: Arc<WorkQueue<Uid>>,
@@ -71,6 +75,7 @@ impl GarbageCollector {
             client: context.client.clone(),
             kinds,
             discovery_period: context.config.discovery_period,
+            initial_sync_timeout: context.config.initial_sync_timeout,
             graph: Mutex::default(),
             deletes: context.queue("garbage_collector_attempt_to_delete"),
             orphans: context.queue("garbage_collector_attempt_to_orphan"),
@@ -103,11 +108,11 @@ impl GarbageCollector {
         tokio::join!(monitors, self.clone().work(shutdown));
     }
 
-    /// Works the queues off, once all kinds are known.
+    /// Works the queues off, once all kinds are known or that has lasted too long.
     async fn work(self: Arc<Self>, shutdown: CancellationToken) {
         tokio::select! {
             () = shutdown.cancelled() => return,
-            () = monitor::complete(&self) => {}
+            () = monitor::wait_for_sync(&self) => {}
         }
         let this = self.clone();
         let delete =

@@ -19,8 +19,6 @@ use crate::{
 
 /// Longest pause between attempts to watch.
 const RETRY_CAP: Duration = Duration::from_secs(30);
-/// How often it is told which kinds the collector waits for.
-const TELL_PERIOD: Duration = Duration::from_secs(30);
 /// How often it is looked whether all kinds are listed, at the start.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 /// When a discovery that failed is tried again.
@@ -93,17 +91,17 @@ fn unlisted(collector: &GarbageCollector) -> Option<Vec<String>> {
     Some(fed.chain(monitored).map(|(group, kind)| format!("{kind}.{group}")).collect())
 }
 
-/// Returns once every kind has been listed.
-pub(super) async fn complete(collector: &GarbageCollector) {
-    let mut told = Instant::now();
+/// Returns once every kind has been listed, or after the time that this may take.
+pub(super) async fn wait_for_sync(collector: &GarbageCollector) {
+    let end = Instant::now() + collector.initial_sync_timeout;
     loop {
         let unlisted = unlisted(collector);
         if unlisted.as_ref().is_some_and(Vec::is_empty) {
             return;
         }
-        if told.elapsed() >= TELL_PERIOD {
-            told = Instant::now();
-            warn!(kinds = ?unlisted, "nothing is collected before these kinds have been listed");
+        if Instant::now() >= end {
+            warn!(kinds = ?unlisted, "not all resource monitors could be synced, proceeding anyways");
+            return;
         }
         tokio::time::sleep(LOOK_PERIOD).await;
     }

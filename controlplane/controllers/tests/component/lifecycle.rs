@@ -1,8 +1,15 @@
 //! The end of things: dependents of deleted owners, deletion policies, namespaces.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
-use http::Request;
+use coracle_api::exposition::{Exposition, Registry};
+use http::{Request, Response, StatusCode};
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
     core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount},
@@ -71,7 +78,16 @@ async fn orphaned_dependents_stay() {
     assert!(left[0].owner_references().is_empty());
 }
 
-/// The collector finds the owner at its start, long before it can see who depends on it.
+/// How often a queue of the controllers has taken something up again that failed.
+fn retries(metrics: &Registry, queue: &str) -> u64 {
+    let mut text = Exposition::default();
+    metrics.write(&mut text);
+    let start = format!("workqueue_retries_total{{name=\"{queue}\"}} ");
+    let text = text.finish();
+    text.lines().find_map(|line| line.strip_prefix(&start)).map_or(0, |number| number.parse().unwrap())
+}
+
+/// The collector finds the owner at its start, long before it can see who depends on it, and does not wait for that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dependents_that_are_listed_late_are_orphaned_all_the_same() {
     let (cluster, authorities) = Cluster::without_controllers().await;
@@ -81,12 +97,15 @@ async fn dependents_that_are_listed_late_are_orphaned_all_the_same() {
         {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.uid()}]}});
     cluster.create::<Secret>("default", owned).await;
     cluster.api::<ConfigMap>("default").delete("owner", &DeleteParams::orphan()).await.unwrap();
-    let listed = Arc::new(Semaphore::new(0));
-    let gate = listed.clone();
+    let (listed, metrics) = (Arc::new(Semaphore::new(0)), Registry::default());
+    let (gate, counted) = (listed.clone(), metrics.clone());
     cluster
         .run_controllers(
             authorities,
-            |_| {},
+            |config| {
+                config.initial_sync_timeout = Duration::ZERO;
+                config.metrics = counted;
+            },
             move |account, client| {
                 let (gate, is_collector) = (gate.clone(), account == "generic-garbage-collector");
                 let late = tower::service_fn(move |request: Request<Body>| {
@@ -102,16 +121,68 @@ async fn dependents_that_are_listed_late_are_orphaned_all_the_same() {
             },
         )
         .await;
-    // Others of its kinds are listed, and it would have let go of the owner if it did anything.
-    cluster.create::<ConfigMap>("default", json!({"metadata": {"name": "seen"}})).await;
     let finalizers =
         || async { cluster.get_opt::<ConfigMap>("default", "owner").await.unwrap().metadata.finalizers.unwrap() };
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    // It has tried more than once by then.
+    cluster.wait("tries to let go", || async { retries(&metrics, "garbage_collector_attempt_to_orphan") >= 3 }).await;
     assert!(finalizers().await.contains(&"orphan".to_owned()), "{:?}", finalizers().await);
     listed.add_permits(100);
     cluster.wait("the owner to be let go", || async { !finalizers().await.contains(&"orphan".to_owned()) }).await;
     let owned = cluster.get_opt::<Secret>("default", "owned").await.unwrap();
     assert!(owned.owner_references().is_empty() && owned.metadata.deletion_timestamp.is_none());
+}
+
+/// Secrets cannot be listed, ever; of one of them not even is known whether it exists.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kind_that_cannot_be_listed_keeps_no_garbage_and_loses_nothing() {
+    let (cluster, authorities) = Cluster::without_controllers().await;
+    let alive: Secret = cluster.create("default", json!({"metadata": {"name": "alive"}})).await;
+    let hidden: Secret = cluster.create("default", json!({"metadata": {"name": "hidden"}})).await;
+    let ghost = "7d0e5f0e-0000-4000-8000-000000000000".to_owned();
+    for (owner, uid) in [("ghost", Some(ghost)), ("alive", alive.uid()), ("hidden", hidden.uid())] {
+        let reference = json!({"apiVersion": "v1", "kind": "Secret", "name": owner, "uid": uid});
+        let name = format!("of-{owner}");
+        let owned = json!({"metadata": {"name": name, "ownerReferences": [reference]}});
+        cluster.create::<ConfigMap>("default", owned).await;
+    }
+    cluster.api::<Secret>("default").delete("hidden", &DeleteParams::default()).await.unwrap();
+    let (answers, metrics) = (Arc::new(AtomicBool::new(false)), Registry::default());
+    let (answered, counted) = (answers.clone(), metrics.clone());
+    cluster
+        .run_controllers(
+            authorities,
+            |config| {
+                config.initial_sync_timeout = Duration::ZERO;
+                config.metrics = counted;
+            },
+            move |account, client| {
+                let (answered, is_collector) = (answered.clone(), account == "generic-garbage-collector");
+                let broken = tower::service_fn(move |request: Request<Body>| {
+                    let (client, answered) = (client.clone(), answered.clone());
+                    async move {
+                        let path = request.uri().path();
+                        let hides = path.ends_with("/secrets/hidden") && !answered.load(Ordering::Relaxed);
+                        if is_collector && (path == "/api/v1/secrets" || hides) {
+                            let answer = Response::builder().status(StatusCode::SERVICE_UNAVAILABLE);
+                            return Ok(answer.body(Body::empty()).unwrap());
+                        }
+                        client.send(request).await
+                    }
+                });
+                Client::new(broken, "default")
+            },
+        )
+        .await;
+    let there = |name: &'static str| {
+        let cluster = &cluster;
+        async move { cluster.get_opt::<ConfigMap>("default", name).await.is_some() }
+    };
+    cluster.wait("collection", || async { !there("of-ghost").await }).await;
+    cluster.wait("tries to ask", || async { retries(&metrics, "garbage_collector_attempt_to_delete") >= 5 }).await;
+    assert!(there("of-alive").await && there("of-hidden").await);
+    answers.store(true, Ordering::Relaxed);
+    cluster.wait("an answer", || async { !there("of-hidden").await }).await;
+    assert!(there("of-alive").await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
