@@ -1,85 +1,114 @@
-//! What the node refuses to run, whoever bound it here: the API server and its admission may be of another opinion, or
-//! another version. Pure; the pod's worker asks once, before it makes anything, and fails the pod with the answer.
+//! Whether the node takes a pod that is bound to it, whoever bound it there (pure).
 //!
-//! What the node cannot do but may learn (a runtime handler, a user namespace) is no matter of admission: that pod waits
-//! with `FailedCreatePodSandBox`, as under the kubelet.
+//! Not every pod comes from the scheduler, what that saw may have changed, and the API server may be of another opinion, or
+//! another version: the node has the last word. Each handler is a function of the pod, the node and the other pods that
+//! the node has taken; they are asked in one order, and the first refusal stands. A pod that is refused fails with
+//! upstream's reason and message, takes nothing, and whoever made it makes another.
+//!
+//! The sync loop asks once for each pod, before a worker cares for it. Only pods that nothing runs of yet are asked about:
+//! one that runs goes on running, whatever the node has become.
+//!
+//! What has to wait (volumes, images, a runtime handler, a user namespace) is no matter of admission: that pod waits, as
+//! under the kubelet. Not here: preemption for critical pods, devices.
+//!
+//! Source: `canAdmitPod` in `pkg/kubelet/allocation/allocation_manager.go`, `pkg/kubelet/lifecycle/predicate.go`,
+//! `pkg/kubelet/sysctl` at v1.37.
 
+pub(crate) mod predicates;
 pub(crate) mod sysctl;
 
-use k8s_openapi::api::core::v1::Pod;
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Pod, Taint};
 
 use crate::{container_config::apparmor, pod::PodExt};
+use predicates::Amounts;
 
-/// What the decision depends on, besides the pod.
-pub(crate) struct NodeView<'a> {
-    /// Sysctls beyond the safe ones.
-    pub(crate) unsafe_sysctls: &'a sysctl::AllowList,
+/// The node, as far as it matters here.
+#[derive(Debug, Clone)]
+pub(crate) struct NodeInfo {
+    pub(crate) name: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) taints: Vec<Taint>,
+    pub(crate) allocatable: Amounts,
+    /// Sysctls that pods may set.
+    pub(crate) sysctls: sysctl::AllowList,
     /// Names of the loaded AppArmor profiles; `None` without AppArmor. Asked only if a pod wants one.
     pub(crate) apparmor: fn() -> Option<Vec<String>>,
 }
 
-/// Why a pod is refused: `status.reason` and the text behind "Pod was rejected: ".
+/// Why a pod is refused: `status.reason`, and the text behind "Pod was rejected: ".
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Rejection {
-    pub(crate) reason: &'static str,
+pub(crate) struct Refusal {
+    pub(crate) reason: String,
     pub(crate) message: String,
 }
 
-/// Whether the node takes the pod.
-///
-/// # Errors
-/// The first rule that is against it, in the kubelet's words (`pkg/kubelet/lifecycle/predicate.go`, `pkg/kubelet/sysctl`
-/// at v1.37).
-pub(crate) fn admit(pod: &Pod, node: &NodeView<'_>) -> Result<(), Rejection> {
-    operating_system(pod)?;
-    sysctls(pod, node.unsafe_sysctls)?;
-    apparmor_profiles(pod, node.apparmor)?;
-    resource_claims(pod)
-}
-
-fn operating_system(pod: &Pod) -> Result<(), Rejection> {
-    match pod.spec_or_default().os.as_ref().map(|os| os.name.as_str()) {
-        None | Some("linux" | "") => Ok(()),
-        Some(_) => Err(Rejection {
-            reason: "PodOSNotSupported",
-            message: "Failed to admit pod as the OS field doesn't match node OS".to_owned(),
-        }),
+impl Refusal {
+    fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { reason: reason.into(), message: message.into() }
     }
 }
 
-fn sysctls(pod: &Pod, allowed: &sysctl::AllowList) -> Result<(), Rejection> {
+/// Says why the node does not take a pod beside the others that it has taken; `None` if it may.
+type Handler = fn(&Pod, &NodeInfo, &[&Pod]) -> Option<Refusal>;
+
+/// What the node cannot keep to; then whether it is the right one, and has room. In upstream's order.
+const HANDLERS: [(Handler, Of); 9] = [
+    (sysctls, Of::All),
+    (resource_claims, Of::All),
+    (predicates::operating_system_label, Of::All),
+    (operating_system, Of::All),
+    (predicates::resources, Of::New),
+    (predicates::node_affinity, Of::New),
+    (predicates::host_ports, Of::New),
+    (predicates::taints, Of::New),
+    (apparmor_profiles, Of::All),
+];
+
+/// Which pods a handler is asked about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    All,
+    /// Not those that have a start time: they were taken once and have their place, whatever came after them.
+    New,
+}
+
+/// Why the node does not take `pod`, beside the `others` that it has taken; `None` if it does.
+pub(crate) fn admit(pod: &Pod, node: &NodeInfo, others: &[&Pod]) -> Option<Refusal> {
+    let is_placed = pod.status_or_default().start_time.is_some();
+    let asked = HANDLERS.iter().filter(|(_, of)| *of == Of::All || !is_placed);
+    asked.into_iter().find_map(|(handler, _)| handler(pod, node, others))
+}
+
+fn operating_system(pod: &Pod, _: &NodeInfo, _: &[&Pod]) -> Option<Refusal> {
+    let asked = pod.spec_or_default().os.as_ref().map(|os| os.name.as_str());
+    let is_ours = matches!(asked, None | Some("linux" | ""));
+    let message = "Failed to admit pod as the OS field doesn't match node OS";
+    (!is_ours).then(|| Refusal::new("PodOSNotSupported", message))
+}
+
+fn sysctls(pod: &Pod, node: &NodeInfo, _: &[&Pod]) -> Option<Refusal> {
     let spec = pod.spec_or_default();
-    let wanted = spec.security_context.iter().filter_map(|context| context.sysctls.as_ref()).flatten();
-    for one in wanted {
-        allowed
-            .check(&one.name, spec.host_network == Some(true), spec.host_ipc == Some(true))
-            .map_err(|why| Rejection { reason: "SysctlForbidden", message: format!("forbidden sysctl: {why}") })?;
-    }
-    Ok(())
+    let mut wanted = spec.security_context.iter().filter_map(|context| context.sysctls.as_ref()).flatten();
+    let (host_network, host_ipc) = (spec.host_network == Some(true), spec.host_ipc == Some(true));
+    let why = wanted.find_map(|one| node.sysctls.check(&one.name, host_network, host_ipc).err())?;
+    Some(Refusal::new("SysctlForbidden", format!("forbidden sysctl: {why}")))
 }
 
-fn apparmor_profiles(pod: &Pod, kernel: fn() -> Option<Vec<String>>) -> Result<(), Rejection> {
-    for container in pod.all_containers() {
-        apparmor::resolve(pod, container, kernel).map_err(|error| {
-            let text = error.to_string();
-            let message = format!("Cannot enforce AppArmor: {}", text.trim_start_matches("cannot enforce AppArmor: "));
-            Rejection { reason: "AppArmor", message }
-        })?;
-    }
-    Ok(())
+fn apparmor_profiles(pod: &Pod, node: &NodeInfo, _: &[&Pod]) -> Option<Refusal> {
+    let error = pod.all_containers().find_map(|container| apparmor::resolve(pod, container, node.apparmor).err())?;
+    let text = error.to_string();
+    let why = text.trim_start_matches("cannot enforce AppArmor: ");
+    Some(Refusal::new("AppArmor", format!("Cannot enforce AppArmor: {why}")))
 }
 
 /// Devices of claims are allocated by drivers, which this node does not speak to: a container that was started without
 /// its device would look well and be wrong.
-fn resource_claims(pod: &Pod) -> Result<(), Rejection> {
-    let claims = pod.spec_or_default().resource_claims.iter().flatten();
-    match claims.map(|claim| &claim.name).next() {
-        None => Ok(()),
-        Some(name) => Err(Rejection {
-            reason: "UnexpectedAdmissionError",
-            message: format!("resource claim \"{name}\": this node has no driver of dynamic resources"),
-        }),
-    }
+fn resource_claims(pod: &Pod, _: &NodeInfo, _: &[&Pod]) -> Option<Refusal> {
+    let name = &pod.spec_or_default().resource_claims.iter().flatten().next()?.name;
+    let message = format!("resource claim \"{name}\": this node has no driver of dynamic resources");
+    Some(Refusal::new("UnexpectedAdmissionError", message))
 }
 
 #[cfg(test)]
@@ -88,11 +117,15 @@ mod tests {
 
     use super::*;
 
-    fn admitted(spec: Value, kernel: fn() -> Option<Vec<String>>) -> Result<(), (&'static str, String)> {
-        let pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).expect("pod");
-        let allowed = sysctl::AllowList::new(&["net.core.somaxconn".to_owned()]).expect("patterns");
-        admit(&pod, &NodeView { unsafe_sysctls: &allowed, apparmor: kernel })
-            .map_err(|rejection| (rejection.reason, rejection.message))
+    fn node(apparmor: fn() -> Option<Vec<String>>) -> NodeInfo {
+        let sysctls = sysctl::AllowList::new(&["net.core.somaxconn".to_owned()]).expect("patterns");
+        let allocatable = [("cpu".to_owned(), 1000), ("pods".to_owned(), 10)].into();
+        NodeInfo { name: "n1".to_owned(), labels: BTreeMap::new(), taints: Vec::new(), allocatable, sysctls, apparmor }
+    }
+
+    fn refused(pod: Value, kernel: fn() -> Option<Vec<String>>) -> Option<(String, String)> {
+        let pod = serde_json::from_value(pod).expect("pod");
+        admit(&pod, &node(kernel), &[]).map(|refusal| (refusal.reason, refusal.message))
     }
 
     #[test]
@@ -101,18 +134,34 @@ mod tests {
             |name: &str| json!({"securityContext": {"sysctls": [{"name": name, "value": "1"}]}, "containers": []});
         let profile = json!({"containers": [{"name": "c", "securityContext":
             {"appArmorProfile": {"type": "Localhost", "localhostProfile": "x"}}}]});
-        let reason = |spec: Value, kernel| admitted(spec, kernel).expect_err("refused").0;
-        assert_eq!(admitted(json!({"containers": [], "os": {"name": "linux"}}), || None), Ok(()));
-        assert_eq!(reason(json!({"containers": [], "os": {"name": "windows"}}), || None), "PodOSNotSupported");
-        assert_eq!(
-            admitted(sysctl("kernel.core_pattern"), || None),
-            Err(("SysctlForbidden", "forbidden sysctl: \"kernel.core_pattern\" not allowlisted".to_owned()))
-        );
-        assert_eq!(admitted(sysctl("net.core.somaxconn"), || None), Ok(()));
-        assert_eq!(reason(profile.clone(), || None), "AppArmor");
-        assert_eq!(reason(profile.clone(), || Some(vec!["y".to_owned()])), "AppArmor");
-        assert_eq!(admitted(profile, || Some(vec!["x".to_owned()])), Ok(()));
+        let judge = |spec: &Value, kernel| refused(json!({"metadata": {"name": "p"}, "spec": spec}), kernel);
+        let reason = |spec: &Value, kernel| judge(spec, kernel).map(|(reason, _)| reason);
+        assert_eq!(judge(&json!({"containers": [], "os": {"name": "linux"}}), || None), None);
+        let windows = json!({"containers": [], "os": {"name": "windows"}});
+        assert_eq!(reason(&windows, || None).as_deref(), Some("PodOSNotSupported"));
+        let (forbidden, why) = ("SysctlForbidden", "forbidden sysctl: \"kernel.core_pattern\" not allowlisted");
+        assert_eq!(judge(&sysctl("kernel.core_pattern"), || None), Some((forbidden.to_owned(), why.to_owned())));
+        assert_eq!(judge(&sysctl("net.core.somaxconn"), || None), None);
+        assert_eq!(reason(&profile, || None).as_deref(), Some("AppArmor"));
+        assert_eq!(reason(&profile, || Some(vec!["y".to_owned()])).as_deref(), Some("AppArmor"));
+        assert_eq!(judge(&profile, || Some(vec!["x".to_owned()])), None);
         let claims = json!({"containers": [], "resourceClaims": [{"name": "gpu", "resourceClaimName": "g"}]});
-        assert_eq!(reason(claims, || None), "UnexpectedAdmissionError");
+        assert_eq!(reason(&claims, || None).as_deref(), Some("UnexpectedAdmissionError"));
+    }
+
+    #[test]
+    fn who_has_started_keeps_its_place_but_may_not_do_more() {
+        let greedy = json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]});
+        let wild = json!({"containers": [], "securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}});
+        for (spec, started, expected) in [
+            (&greedy, None, Some("OutOfcpu")),
+            (&greedy, Some("2026-01-01T00:00:00Z"), None),
+            (&wild, None, Some("SysctlForbidden")),
+            (&wild, Some("2026-01-01T00:00:00Z"), Some("SysctlForbidden")),
+        ] {
+            let pod = json!({"metadata": {"name": "p"}, "spec": spec, "status": {"startTime": started}});
+            let found = refused(pod.clone(), || None).map(|(reason, _)| reason);
+            assert_eq!(found.as_deref(), expected, "{pod}");
+        }
     }
 }

@@ -10,9 +10,9 @@
 //! | `node`, `reserved` | registration, status and Lease of the Node object; what is kept from pods |
 //! | `pod_source`, `pod_manager` | the pods wanted here, watched and kept on disk |
 //! | `sync_loop` | one `select!` over everything that happens |
-//! | `admission` | what the node refuses to run (pure) |
+//! | `admission` | whether the node takes a pod (pure) |
 //! | `pod_workers` | one task a pod: sync, terminate, remove |
-//! | `predicates`, `pod_actions`, `pod_status`, `allocation`, `backoff` | whom to take, what to do and what to report (pure) |
+//! | `pod_actions`, `pod_status`, `allocation`, `backoff` | what to do and what to report (pure) |
 //! | `container_config`, `pod_files` | from a Pod to what the runtime is asked for |
 //! | `objects`, `service_index` | ConfigMaps, Secrets and Services that pods here use |
 //! | `pod`, `quantity` | questions about a Pod; resource quantities as numbers |
@@ -58,7 +58,6 @@ mod pod_manager;
 mod pod_source;
 mod pod_status;
 mod pod_workers;
-mod predicates;
 mod prober;
 pub mod proxy;
 mod psi;

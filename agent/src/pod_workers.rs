@@ -8,7 +8,6 @@
 //! and stops the containers of its pod.
 
 mod actions;
-mod admit;
 mod hooks;
 mod images;
 mod kill;
@@ -33,6 +32,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    admission::Refusal,
     allocation,
     backoff::Backoff,
     context::NodeContext,
@@ -71,8 +71,9 @@ impl Desired {
     }
 
     /// A pod that the node does not take.
-    pub(crate) fn rejected(pod: Arc<Pod>, told: bool, why: WaitingReason) -> Self {
-        let why = WaitingReason { message: format!("{}{}", pod_status::REJECTED, why.message), ..why };
+    pub(crate) fn rejected(pod: Arc<Pod>, told: bool, why: Refusal) -> Self {
+        let message = format!("{}{}", pod_status::REJECTED, why.message);
+        let why = WaitingReason { reason: why.reason, message };
         Self { pod, gone: false, told, evicted: None, rejected: Some(why) }
     }
 
@@ -189,7 +190,6 @@ struct PodWorker {
     started_at: SystemTime,
     volumes_checked: Option<Instant>,
     failures: u32,
-    admitted: bool,
 }
 
 /// How a sync ended.
@@ -235,7 +235,6 @@ impl PodWorker {
             started_at: SystemTime::now(),
             volumes_checked: None,
             failures: 0,
-            admitted: false,
         }
     }
 
@@ -252,7 +251,6 @@ impl PodWorker {
     async fn run_syncing(&mut self) -> bool {
         loop {
             self.take_desired();
-            self.admit().await;
             if self.gone || self.failed.is_some() || self.pod.is_deleting() || self.pod.is_phase_final() {
                 return true;
             }

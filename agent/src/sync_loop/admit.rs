@@ -1,4 +1,4 @@
-//! Asks [`crate::predicates`] about each new pod, with what the node is and has taken so far.
+//! Asks [`crate::admission`] about each new pod, with what the node is and has taken so far.
 //!
 //! One pod after the other, and those that have started already first: after a restart nobody loses its place.
 
@@ -15,12 +15,16 @@ use kube::Api;
 
 use super::SyncLoop;
 use crate::{
+    admission::{
+        self, NodeInfo, Refusal,
+        predicates::{self, NODE_AFFINITY},
+        sysctl::AllowList,
+    },
     allocation,
+    container_config::apparmor,
     context::NodeContext,
     node::status,
     pod::PodExt,
-    pod_status::WaitingReason,
-    predicates::{self, NODE_AFFINITY, NodeInfo},
     runtime::types::PodUid,
 };
 
@@ -71,11 +75,17 @@ impl SyncLoop {
         }
     }
 
+    /// Whether something of the pod was made by an earlier agent, or its status tells of it.
+    fn has_run(&self, pod: &Pod) -> bool {
+        let status = pod.status_or_default();
+        let mut containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+        self.admission.ran.contains(&pod.uid()) || containers.any(|container| container.container_id.is_some())
+    }
+
     /// Why the node does not take the pod, if it is new and the node does not.
-    pub(super) async fn refusal(&self, pod: &Arc<Pod>) -> Option<WaitingReason> {
+    pub(super) async fn refusal(&self, pod: &Arc<Pod>) -> Option<Refusal> {
         let uid = pod.uid();
-        let started = pod.status_or_default().start_time.is_some() || self.admission.ran.contains(&uid);
-        if started || self.workers.has(&uid) || pod.is_deleting() || pod.is_phase_final() {
+        if self.has_run(pod) || self.workers.has(&uid) || pod.is_deleting() || pod.is_phase_final() {
             return None;
         }
         let taken = |other: &&Arc<Pod>| {
@@ -89,12 +99,12 @@ impl SyncLoop {
         let others: Vec<Arc<Pod>> = self.manager.pods().filter(taken).map(held).collect();
         let others: Vec<&Pod> = others.iter().map(|other| &**other).collect();
         let known = self.ctx.node.lock().clone();
-        let why = predicates::why_not(pod, &node_info(&self.ctx, known.as_deref()), &others)?;
+        let why = admission::admit(pod, &node_info(&self.ctx, known.as_deref()), &others)?;
         if why.reason != NODE_AFFINITY {
             return Some(why);
         }
         match tokio::time::timeout(FETCH_LIMIT, self.admission.nodes.get_opt(&self.ctx.config.node_name)).await {
-            Ok(Ok(newest)) => predicates::why_not(pod, &node_info(&self.ctx, newest.as_ref()), &others),
+            Ok(Ok(newest)) => admission::admit(pod, &node_info(&self.ctx, newest.as_ref()), &others),
             Ok(Err(error)) => {
                 tracing::warn!(pod = %pod.display(), error = %Chain(&error), "read the Node for a pod that seems to belong elsewhere");
                 Some(why)
@@ -122,7 +132,9 @@ fn node_info(ctx: &NodeContext, node: Option<&Node>) -> NodeInfo {
         labels.entry(key).or_insert(value);
     }
     let taints = node.and_then(|node| node.spec.as_ref()).and_then(|spec| spec.taints.clone()).unwrap_or_default();
-    NodeInfo { name: ctx.config.node_name.clone(), labels, taints, allocatable }
+    // Checked when the agent started.
+    let sysctls = AllowList::new(&ctx.config.allowed_unsafe_sysctls).unwrap_or_default();
+    NodeInfo { name: ctx.config.node_name.clone(), labels, taints, allocatable, sysctls, apparmor: apparmor::kernel }
 }
 
 #[cfg(test)]

@@ -70,6 +70,34 @@ async fn a_pod_that_runs_keeps_its_place_over_a_restart() {
     cluster.stop().await;
 }
 
+/// All are judged before the first of them has a worker that could say anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_pod_takes_no_place() {
+    let mut cluster = Cluster::start().await;
+    cluster.stop_agent().await;
+    let all = std::thread::available_parallelism().expect("a number").get() * 1000;
+    let asks = |milli: usize| json!([{"name": "main", "image": "nginx:1", "resources": {"requests": {"cpu": format!("{milli}m")}}}]);
+    let wild = json!({"sysctls": [{"name": "kernel.msgmax", "value": "1"}]});
+    let fine = ["a", "b", "c", "d", "e", "f"];
+    for name in ["first", "second"] {
+        cluster.create(pod(name, json!({"containers": asks(all), "securityContext": wild}))).await;
+    }
+    for name in fine {
+        cluster.create(pod(name, json!({"containers": asks(1)}))).await;
+    }
+    cluster.start_agent();
+    for name in fine {
+        cluster.wait_pod(name, is_ready).await;
+    }
+    for name in ["first", "second"] {
+        let refused = cluster.wait_pod(name, |pod| phase(pod) == "Failed").await.status.expect("status");
+        let message = "Pod was rejected: forbidden sysctl: \"kernel.msgmax\" not allowlisted";
+        assert_eq!((refused.reason.as_deref(), refused.message.as_deref()), (Some("SysctlForbidden"), Some(message)));
+        assert_eq!(refused.container_statuses, None);
+    }
+    cluster.stop().await;
+}
+
 /// The label may reach the API, the scheduler and a pod the node before the node's own watch does.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_label_that_came_just_now_counts() {

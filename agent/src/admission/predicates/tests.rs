@@ -1,6 +1,9 @@
 use serde_json::{Value, json};
 
-use super::*;
+use super::{
+    super::{admit, sysctl::AllowList},
+    *,
+};
 
 fn pod(spec: Value) -> Pod {
     serde_json::from_value(json!({"metadata": {"name": "p", "uid": "u"}, "spec": spec})).expect("pod")
@@ -17,12 +20,14 @@ fn node() -> NodeInfo {
         labels: [("kubernetes.io/os".to_owned(), "linux".to_owned()), ("size".to_owned(), "7".to_owned())].into(),
         taints: Vec::new(),
         allocatable: allocatable.into_iter().map(|(name, amount)| (name.to_owned(), amount)).collect(),
+        sysctls: AllowList::default(),
+        apparmor: || None,
     }
 }
 
 fn judge(spec: Value, others: &[Value]) -> Option<(String, String)> {
     let others: Vec<Pod> = others.iter().map(|spec| pod(spec.clone())).collect();
-    why_not(&pod(spec), &node(), &others.iter().collect::<Vec<_>>()).map(|why| (why.reason, why.message))
+    admit(&pod(spec), &node(), &others.iter().collect::<Vec<_>>()).map(|why| (why.reason, why.message))
 }
 
 #[test]
@@ -129,7 +134,7 @@ fn only_taints_that_end_pods_keep_them_out() {
     let judge = |effect: &str, tolerations: Value| {
         let taint = json!({"key": "k", "value": "v", "effect": effect});
         let node = NodeInfo { taints: vec![serde_json::from_value(taint).expect("taint")], ..node() };
-        why_not(&pod(json!({"containers": [], "tolerations": tolerations})), &node, &[]).map(|why| why.reason)
+        admit(&pod(json!({"containers": [], "tolerations": tolerations})), &node, &[]).map(|why| why.reason)
     };
     assert_eq!(judge("NoSchedule", json!([])), None);
     assert_eq!(judge("NoExecute", json!([])).as_deref(), Some("TaintToleration"));
