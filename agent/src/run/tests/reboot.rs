@@ -4,10 +4,15 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::harness::{Cluster, container_status, is_ready, pod};
+use super::harness::{Cluster, container_status, is_ready, pod, waiting_reason};
 
 fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+/// A pull has failed; the pod may be waiting for the next, or for its next start, already.
+fn lacks_its_image(pod: &Pod) -> bool {
+    matches!(waiting_reason(pod), Some("ErrImagePull" | "ImagePullBackOff" | "CrashLoopBackOff"))
 }
 
 fn starts(cluster: &Cluster, name: &str) -> usize {
@@ -126,5 +131,38 @@ async fn an_old_copy_alone_starts_nothing_that_must_run_once() {
     cluster.start_agent();
     cluster.wait_pod("job", |pod| phase(pod) == "Failed").await;
     assert_eq!(starts(&cluster, "main"), 1);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_starts_again_from_what_it_ran_without_proof() {
+    for keep_records in [true, false] {
+        let mut cluster = Cluster::start().await;
+        cluster.create(pod("web", json!({}))).await;
+        cluster.wait_pod("web", is_ready).await;
+        cluster.images.close("nginx:1");
+        reboot(&mut cluster, keep_records).await;
+        let runs = |pod: &Pod| is_ready(pod) && container_status(pod).restart_count == 1;
+        // Without records it is as any other, whatever its status says.
+        cluster.wait_pod("web", |pod| if keep_records { runs(pod) } else { lacks_its_image(pod) }).await;
+        assert_eq!(starts(&cluster, "main"), if keep_records { 2 } else { 1 });
+        cluster.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_status_claims_opens_no_image() {
+    let mut cluster = Cluster::start().await;
+    cluster.images.close("nginx:1");
+    cluster.stop_agent().await;
+    cluster.create(pod("thief", json!({}))).await;
+    let claim = json!({"status": {"containerStatuses": [{"name": "main", "image": "nginx:1",
+        "imageID": "sha256:nginx:1", "ready": true, "restartCount": 0, "containerID": "coracle://x",
+        "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}]}});
+    let params = PatchParams::default();
+    cluster.pods().patch_status("thief", &params, &Patch::Merge(&claim)).await.expect("claim");
+    cluster.start_agent();
+    cluster.wait_pod("thief", lacks_its_image).await;
+    assert_eq!(starts(&cluster, "main"), 0);
     cluster.stop().await;
 }

@@ -11,6 +11,7 @@ use crate::runtime::{Image, ImageConfig, ImageError, ImageService, RegistryAuth}
 #[derive(Default)]
 pub struct FakeImages {
     absent: Mutex<Vec<String>>,
+    closed: Mutex<Vec<String>>,
 }
 
 impl FakeImages {
@@ -22,6 +23,11 @@ impl FakeImages {
     /// Pulls of this reference work again.
     pub fn provide(&self, reference: &str) {
         self.absent.lock().retain(|absent| absent != reference);
+    }
+
+    /// This image is there, but nobody may use it without a pull, and pulls of it fail.
+    pub fn close(&self, reference: &str) {
+        self.closed.lock().push(reference.to_owned());
     }
 
     fn image(reference: &str) -> Image {
@@ -43,10 +49,14 @@ impl ImageService for FakeImages {
     }
 
     async fn pull_image(&self, reference: &str, _auth: &[RegistryAuth]) -> Result<Image, ImageError> {
-        if self.absent.lock().iter().any(|absent| absent == reference) {
+        if self.absent.lock().iter().chain(self.closed.lock().iter()).any(|withheld| withheld == reference) {
             return Err(ImageError::Pull { reference: reference.to_owned(), message: "withheld".to_owned() });
         }
         Ok(Self::image(reference))
+    }
+
+    async fn may_use(&self, reference: &str, _auth: &[RegistryAuth]) -> Result<bool, ImageError> {
+        Ok(!self.closed.lock().iter().any(|closed| closed == reference))
     }
 
     async fn list_images(&self) -> Result<Vec<Image>, ImageError> {
