@@ -54,7 +54,7 @@ pub(crate) enum ContainerConfigError {
     NoVolume { volume: String, container: String },
     #[error("unable to find target container \"{target}\"")]
     NoTarget { target: String },
-    #[error("{operation} {path}: {source}")]
+    #[error("{operation} {path}")]
     File { operation: &'static str, path: PathBuf, source: std::io::Error },
 }
 

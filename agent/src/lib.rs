@@ -102,7 +102,7 @@ pub enum AgentError {
     #[error(transparent)]
     Lock(#[from] LockError),
     /// A directory or file of the agent cannot be used.
-    #[error("use {}: {source}", path.display())]
+    #[error("use {}", path.display())]
     Directory {
         /// Which.
         path: PathBuf,
@@ -111,7 +111,7 @@ pub enum AgentError {
         source: std::io::Error,
     },
     /// The registries file cannot be used.
-    #[error("--registries: {source}")]
+    #[error("--registries")]
     Registries {
         /// Why.
         #[source]

@@ -33,7 +33,7 @@ pub enum LockError {
         holder: String,
     },
     /// It cannot be written.
-    #[error("lock run directory {}: {source}", dir.display())]
+    #[error("lock run directory {}", dir.display())]
     Io {
         /// Which.
         dir: PathBuf,

@@ -23,7 +23,7 @@ const KEEP: Duration = Duration::from_secs(3600);
 /// An object could not be fetched (that it does not exist is no error).
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FetchError {
-    #[error("failed to get {kind} {namespace}/{name}: {source}")]
+    #[error("failed to get {kind} {namespace}/{name}")]
     Request { kind: &'static str, namespace: String, name: String, source: Box<kube::Error> },
     #[error("failed to get {kind} {namespace}/{name}: timed out waiting for the API server")]
     Timeout { kind: &'static str, namespace: String, name: String },

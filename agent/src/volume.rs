@@ -48,7 +48,8 @@ pub(crate) type MountedVolumes = BTreeMap<String, PathBuf>;
 /// Why a volume is not there: the event `FailedMount`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VolumeError {
-    #[error("MountVolume.SetUp failed for volume \"{volume}\" : {source}")]
+    // Ends with a blank as upstream's, before what follows from the cause.
+    #[error("MountVolume.SetUp failed for volume \"{volume}\" ")]
     SetUp { volume: String, source: KindError },
 }
 
@@ -71,13 +72,13 @@ pub(crate) enum KindError {
     Fetch(#[from] FetchError),
     #[error(transparent)]
     Field(#[from] FieldError),
-    #[error("failed to fetch token: {source}")]
+    #[error("failed to fetch token")]
     Token { source: Box<kube::Error> },
     #[error("failed to fetch token: timed out waiting for the API server")]
     TokenTimeout,
     #[error("failed to fetch token: the API server's answer has none")]
     NoToken,
-    #[error("{operation} {path}: {source}")]
+    #[error("{operation} {path}")]
     Io { operation: &'static str, path: PathBuf, source: std::io::Error },
 }
 

@@ -3,6 +3,7 @@
 use std::{error::Error, io, net::Ipv4Addr, path::PathBuf};
 
 use coracle_netns::NetNsError;
+use coracle_telemetry::Chain;
 use serde::{Deserialize, Serialize};
 
 use crate::{iptables::IptablesError, netlink::NetlinkError};
@@ -102,15 +103,7 @@ impl CniError {
     /// The JSON object that a plugin prints.
     #[must_use]
     pub fn to_wire(&self, cni_version: &str) -> WireError {
-        let mut details = String::new();
-        let mut cause = self.source();
-        while let Some(error) = cause {
-            if !details.is_empty() {
-                details.push_str(": ");
-            }
-            details.push_str(&error.to_string());
-            cause = error.source();
-        }
+        let details = self.source().map(|cause| Chain(cause).to_string()).unwrap_or_default();
         WireError { cni_version: cni_version.to_owned(), code: self.code(), msg: self.to_string(), details }
     }
 }

@@ -45,7 +45,7 @@ pub(crate) enum EnvError {
     NoFileKey { volume: String, path: String, key: String },
     #[error("cannot find the volume {volume:?} referenced by FileKeyRef")]
     NoVolume { volume: String },
-    #[error("couldn't parse env file {path:?} of volume {volume:?}: {source}")]
+    #[error("couldn't parse env file {path:?} of volume {volume:?}")]
     File { volume: String, path: String, source: EnvFileError },
     #[error(transparent)]
     Field(#[from] fields::FieldError),

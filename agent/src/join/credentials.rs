@@ -170,9 +170,9 @@ pub(crate) async fn keep_renewed(
             () = tokio::time::sleep(wait) => {}
         }
         let renewed = async {
-            let pair = csr::obtain(&client, &purpose.wanted).await.map_err(|error| error.to_string())?;
-            save(&pki, purpose.name, &pair).map_err(|error| error.to_string())?;
-            Stored::from_pair(pair).map_err(|error| error.to_string())
+            let pair = csr::obtain(&client, &purpose.wanted).await.map_err(|error| Chain(&error).to_string())?;
+            save(&pki, purpose.name, &pair).map_err(|error| Chain(&error).to_string())?;
+            Stored::from_pair(pair).map_err(|error| Chain(&error).to_string())
         };
         match renewed.await {
             Ok(stored) => {

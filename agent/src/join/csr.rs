@@ -67,13 +67,13 @@ impl Wanted {
 pub(crate) enum CsrError {
     #[error("the server refuses the credentials")]
     Refused,
-    #[error("{0}")]
+    #[error("ask the API server")]
     Api(#[source] Box<kube::Error>),
     #[error("the request was {kind}: {message}")]
     Rejected { kind: String, message: String },
     #[error("nobody signed the request within {} s", LIMIT.as_secs())]
     Timeout,
-    #[error("make a key and a request: {0}")]
+    #[error("make a key and a request")]
     Generate(#[from] rcgen::Error),
 }
 

@@ -23,11 +23,11 @@ const LIMIT: Duration = Duration::from_secs(10);
 pub(super) enum TrustError {
     #[error("the chain has no CA with the token's hash")]
     WrongCa,
-    #[error("{0}")]
+    #[error("connect")]
     Connect(#[from] std::io::Error),
     #[error("timed out")]
     Timeout,
-    #[error("{0}")]
+    #[error("TLS")]
     Tls(#[from] rustls::Error),
     #[error("no host in the URL")]
     NoHost,

@@ -146,7 +146,8 @@ impl PodWorker {
         let volumes = match volumes {
             Ok(volumes) => volumes,
             Err(error) => {
-                self.ctx.events.pod(&self.pod, None, Severity::Warning, "FailedMount", error.to_string());
+                let message = Chain(&error).to_string();
+                self.ctx.events.pod(&self.pod, None, Severity::Warning, "FailedMount", message);
                 self.record_unavailable(containers, images);
                 return None;
             }

@@ -178,7 +178,7 @@ async fn pull(
                 let mut pulls = pulls.0.lock();
                 let now = Instant::now();
                 pulls.backoff.next(reference, now, now);
-                pulls.failed_at.insert(reference.to_owned(), (now, error.to_string()));
+                pulls.failed_at.insert(reference.to_owned(), (now, Chain(&error).to_string()));
                 // Comes again soon to say that it waits.
                 retry = Some(Duration::from_secs(1));
             }

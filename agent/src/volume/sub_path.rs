@@ -24,7 +24,7 @@ const PERMISSIONS: u32 = 0o2777;
 pub(crate) enum SubPathError {
     #[error("subPath {path:?} is not a relative path within the volume")]
     BadPath { path: String },
-    #[error("failed to prepare subPath {path:?}: {source}")]
+    #[error("failed to prepare subPath {path:?}")]
     Open { path: String, source: io::Error },
 }
 

@@ -142,3 +142,11 @@ fn links_that_a_death_left_out_are_made_good() {
     assert_eq!(shown(dir.path()), texts(&[("a", "1"), ("b", "2")]));
     assert_eq!(std::fs::read_dir(dir.path()).expect("directory").count(), 4);
 }
+
+#[test]
+fn a_volume_is_missed_in_upstreams_words() {
+    let source = KindError::NotFound { kind: "secret", name: "s".to_owned() };
+    let error = VolumeError::SetUp { volume: "v".to_owned(), source };
+    assert_eq!(error.to_string(), "MountVolume.SetUp failed for volume \"v\" ");
+    assert_eq!(Chain(&error).to_string(), "MountVolume.SetUp failed for volume \"v\" : secret \"s\" not found");
+}
