@@ -80,7 +80,7 @@ pub(crate) async fn run(config: AgentConfig, access: ApiAccess, shutdown: Cancel
                 joined.client.clone(),
                 join::pki_dir(&config),
                 purpose,
-                joined.identity,
+                (joined.identity, || None),
                 shutdown.clone(),
             );
             tasks.spawn("renew the client certificate", renew);

@@ -17,6 +17,7 @@ mod websocket;
 
 use std::{sync::Arc, time::Duration};
 
+use coracle_api::kubelet_ca;
 use coracle_telemetry::Chain;
 use http::{Method, Request, Response, StatusCode};
 use hyper::{body::Incoming, service::service_fn};
@@ -72,7 +73,14 @@ async fn serve(server: ServerContext, shutdown: CancellationToken) {
             return std::future::pending().await;
         }
     };
-    let renew = keep_renewed(server.client.clone(), pki, purpose(), identity, shutdown);
+    let ctx = Arc::clone(&server.ctx);
+    // The view is held for as long as it takes to copy.
+    let told = move || {
+        let node = ctx.node.lock().clone()?;
+        let pem = node.metadata.annotations.as_ref()?.get(kubelet_ca::ANNOTATION)?;
+        join::first_certificate(pem.as_bytes())
+    };
+    let renew = keep_renewed(server.client.clone(), pki, purpose(), (identity, told), shutdown);
     tokio::join!(renew, accept(server.clone(), listener, acceptor));
 }
 

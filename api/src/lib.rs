@@ -16,6 +16,7 @@
 //! | [`channel`] | the channels of exec and attach in WebSockets |
 //! | [`exposition`] | figures in Prometheus' text form |
 //! | [`patch`] | JSON patch, merge patch, strategic merge patch |
+//! | [`kubelet_ca`] | the authority of the nodes' serving certificates |
 //! | [`pod_network`] | how pods of different nodes reach each other |
 //! | [`qos`] | the quality-of-service class of a pod |
 //! | [`quota`] | what objects count against a ResourceQuota |
@@ -28,6 +29,7 @@ pub mod decode;
 pub mod disruption;
 pub mod encode;
 pub mod exposition;
+pub mod kubelet_ca;
 pub mod meta;
 pub mod name;
 pub mod patch;

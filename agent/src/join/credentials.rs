@@ -30,6 +30,8 @@ use super::{JoinError, csr};
 const SERVING: &str = "serving";
 const RETRY_MIN: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(300);
+/// How often it is compared whose certificates the API server believes: a look at what is in memory.
+const AUTHORITY_CHECK: Duration = Duration::from_secs(5);
 /// Renewed when this part of its life is over.
 const RENEW_AT: f64 = 0.75;
 
@@ -153,12 +155,27 @@ impl Purpose {
     }
 }
 
-/// Renews the certificate before it expires, until `shutdown`; an outdated one at once.
+/// Whether the API server has `told` of another authority than the certificate's own: that one was lost with the
+/// server's data, and nobody believes the certificate any more.
+fn is_foreign(identity: &Identity, told: Option<&CertificateDer<'_>>) -> bool {
+    told.is_some_and(|told| identity.authority().as_ref() != Some(told))
+}
+
+/// After `pause`, as soon as the certificate is foreign.
+async fn foreign(identity: &Identity, told: impl Fn() -> Option<CertificateDer<'static>>, pause: Duration) {
+    tokio::time::sleep(pause).await;
+    while !is_foreign(identity, told().as_ref()) {
+        tokio::time::sleep(AUTHORITY_CHECK).await;
+    }
+}
+
+/// Renews the certificate before it expires, until `shutdown`; an outdated one at once, and so one of another authority
+/// than the API server tells of.
 pub(crate) async fn keep_renewed(
     client: kube::Client,
     pki: std::path::PathBuf,
     purpose: Purpose,
-    identity: Arc<Identity>,
+    (identity, told): (Arc<Identity>, impl Fn() -> Option<CertificateDer<'static>>),
     shutdown: CancellationToken,
 ) {
     let mut pause = RETRY_MIN;
@@ -168,6 +185,9 @@ pub(crate) async fn keep_renewed(
         tokio::select! {
             () = shutdown.cancelled() => return,
             () = tokio::time::sleep(wait) => {}
+            () = foreign(&identity, &told, pause) => {
+                tracing::warn!(certificate = purpose.name, "the API server believes another authority's certificates");
+            }
         }
         let renewed = async {
             let pair = csr::obtain(&client, &purpose.wanted).await.map_err(|error| Chain(&error).to_string())?;
@@ -178,7 +198,10 @@ pub(crate) async fn keep_renewed(
             Ok(stored) => {
                 tracing::info!(certificate = purpose.name, "renewed a certificate");
                 *identity.current.write() = stored;
-                (wait, pause) = (renew_in(), RETRY_MIN);
+                wait = renew_in();
+                // Told of an authority that signs nothing here: not asked for again and again.
+                let still = is_foreign(&identity, told().as_ref());
+                pause = if still { (pause * 2).min(RETRY_MAX) } else { RETRY_MIN };
             }
             Err(error) => {
                 tracing::warn!(certificate = purpose.name, error = error.as_str(), "renew a certificate");
@@ -351,6 +374,29 @@ mod tests {
         pair.certificate.push_str(&authority);
         let known = identity(pair);
         assert!(known.authority().is_some() && !purpose.is_outdated(&known));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_certificate_of_a_lost_authority_is_foreign() {
+        let identity = |told: &str| {
+            let (mut pair, _) = issued("system:node:n1");
+            pair.certificate.push_str(told);
+            Identity::new(Stored::from_pair(pair).expect("pair"))
+        };
+        let authority = || issued("system:node:n1").1;
+        // Both called the same: an authority that is made anew is.
+        let (old, new) = (authority(), authority());
+        let (own, other) = (first_certificate(old.as_bytes()), first_certificate(new.as_bytes()));
+        let present = identity(&old);
+        assert!(!is_foreign(&present, None), "an older server tells nothing");
+        assert!(!is_foreign(&present, own.as_ref()) && is_foreign(&present, other.as_ref()));
+        assert!(is_foreign(&identity(""), own.as_ref()), "it came without its authority");
+
+        let began = tokio::time::Instant::now();
+        let told = || if began.elapsed() < Duration::from_secs(60) { own.clone() } else { other.clone() };
+        foreign(&present, told, RETRY_MIN).await;
+        let after = began.elapsed();
+        assert!(after >= Duration::from_secs(60) && after < Duration::from_secs(70), "{after:?}");
     }
 
     #[test]

@@ -1,13 +1,17 @@
-//! Gives each Node a `podCIDR` of its own, and tells it how nodes are connected ([`coracle_api::pod_network`]).
+//! Gives each Node a `podCIDR` of its own, and tells it how nodes are connected ([`coracle_api::pod_network`]) and whose
+//! serving certificates the API server believes ([`coracle_api::kubelet_ca`]).
 //!
 //! What is taken is read from the Nodes themselves, so nothing can get lost or leak: a range is free again when its
 //! Node is gone. One worker decides, after the first full list, so that no two Nodes get the same range.
 //!
 //! Source: `pkg/controller/nodeipam/ipam/range_allocator.go` at v1.37.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
-use coracle_api::pod_network;
+use coracle_api::{kubelet_ca, pod_network};
 use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::Node;
 use kube::{
@@ -35,8 +39,8 @@ pub(crate) struct NodeIpamController {
     recorder: EventRecorder,
     cluster: Ipv4Net,
     mask_bits: u8,
-    /// What every Node is told of the pod network.
-    told: String,
+    /// What every Node is told, by annotation.
+    told: BTreeMap<&'static str, String>,
     nodes: Arc<Cache<Node>>,
     queue: Arc<WorkQueue<Key>>,
     /// Ranges given out that the cache may not show yet, by node name.
@@ -51,7 +55,11 @@ impl NodeIpamController {
             recorder: context.recorder.clone(),
             cluster: context.config.cluster_cidr,
             mask_bits: context.config.node_mask_bits,
-            told: context.config.pod_network.to_annotation(),
+            told: [
+                (pod_network::ANNOTATION, context.config.pod_network.to_annotation()),
+                (kubelet_ca::ANNOTATION, context.config.kubelet_ca.certificate_pem.clone()),
+            ]
+            .into(),
             nodes: nodes.cache(),
             queue: context.queue("node_ipam"),
             recent: Mutex::default(),
@@ -86,7 +94,7 @@ impl NodeIpamController {
         }
         let mut patch = json!({"metadata": {
             "uid": node.metadata.uid,
-            "annotations": {(pod_network::ANNOTATION): self.told},
+            "annotations": self.told,
         }});
         if range_of(&node).is_none() {
             let range = self.choose(&key, &node)?;
@@ -122,9 +130,9 @@ impl NodeIpamController {
     }
 }
 
-fn is_told(node: &Node, told: &str) -> bool {
+fn is_told(node: &Node, told: &BTreeMap<&'static str, String>) -> bool {
     let annotations = node.metadata.annotations.as_ref();
-    annotations.and_then(|all| all.get(pod_network::ANNOTATION)).is_some_and(|present| present == told)
+    told.iter().all(|(name, value)| annotations.and_then(|all| all.get(*name)) == Some(value))
 }
 
 fn range_of(node: &Node) -> Option<Ipv4Net> {

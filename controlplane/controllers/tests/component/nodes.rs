@@ -204,6 +204,22 @@ async fn silent_node_becomes_unknown_and_its_pods_are_evicted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_node_is_told_whose_serving_certificates_are_believed() {
+    let cluster = Cluster::start().await;
+    cluster.add_node("n1", "192.0.2.11").await;
+    let told = || async {
+        let annotations = cluster.node("n1").await.metadata.annotations.unwrap_or_default();
+        annotations.get("coracle.dev/kubelet-ca").cloned()
+    };
+    cluster.wait("the authority", || async { told().await.as_ref() == Some(&cluster.kubelet_ca_pem) }).await;
+    // As a Node of data from before the authority was made anew.
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    let other = json!({"metadata": {"annotations": {"coracle.dev/kubelet-ca": "of another"}}});
+    nodes.patch("n1", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(other)).await.unwrap();
+    cluster.wait("the present authority", || async { told().await.as_ref() == Some(&cluster.kubelet_ca_pem) }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_node_is_told_how_pods_reach_each_other_and_told_again() {
     const ANNOTATION: &str = "coracle.dev/pod-network";
     const EXPECTED: &str = r#"{"mode":"auto","vxlanPort":4789,"clusterCIDR":"10.42.0.0/16"}"#;
