@@ -136,7 +136,12 @@ pub(crate) async fn container(
     let (command, args) = (expand(container.command.as_ref()), expand(container.args.as_ref()));
     let profiles = ctx.config.agent_dir().join("seccomp");
     let mut security = security::merge(pod, container, input.image.config.user.as_deref(), &profiles)?;
-    security::check_supported(pod, container, security::selinux_enabled())?;
+    let selinux = security::selinux_enabled();
+    security::check_supported(pod, container, selinux)?;
+    if security::drops_label(pod, container, selinux) {
+        let text = format!("SELinux: container {} is privileged, its seLinuxOptions have no effect", container.name);
+        ctx.events.pod(pod, Some(&container.name), Severity::Warning, "SELinux", text);
+    }
     let apparmor = apparmor::resolve(pod, container, apparmor::kernel)?;
     // Not refused: it runs as it would on a node without AppArmor, but somebody should know.
     if apparmor.lacks_default {

@@ -86,21 +86,34 @@ pub(crate) fn selinux_enabled() -> bool {
 
 /// Refuses what would otherwise be dropped without a word.
 pub(crate) fn check_supported(pod: &Pod, container: &Container, selinux: bool) -> Result<(), SecurityError> {
-    let of_pod = pod.spec_or_default().security_context.as_ref();
     let own = container.security_context.as_ref();
     let name = || container.name.clone();
     let privileged = own.and_then(|own| own.privileged).unwrap_or(false);
     if own.and_then(|own| own.proc_mount.as_deref()) == Some("Unmasked") && !privileged {
         return Err(SecurityError::Unmasked { container: name() });
     }
-    let label = own.and_then(|own| own.se_linux_options.as_ref());
-    if selinux && label.or(of_pod.and_then(|context| context.se_linux_options.as_ref())).is_some() {
+    if selinux && wants_label(pod, container) && !privileged {
         return Err(SecurityError::SeLinux { container: name() });
     }
     if container.volume_devices.as_ref().is_some_and(|devices| !devices.is_empty()) {
         return Err(SecurityError::VolumeDevices { container: name() });
     }
     Ok(())
+}
+
+/// Whether the container wants a label that it does not get: SELinux confines nothing that is privileged, whatever label it
+/// names.
+///
+/// Source: `privileged` of `LinuxContainerSecurityContext` in `k8s.io/cri-api` `runtime/v1` at v0.37.
+pub(crate) fn drops_label(pod: &Pod, container: &Container, selinux: bool) -> bool {
+    let privileged = container.security_context.as_ref().and_then(|own| own.privileged).unwrap_or(false);
+    selinux && privileged && wants_label(pod, container)
+}
+
+fn wants_label(pod: &Pod, container: &Container) -> bool {
+    let own = container.security_context.as_ref().and_then(|own| own.se_linux_options.as_ref());
+    let of_pod = pod.spec_or_default().security_context.as_ref();
+    own.or(of_pod.and_then(|context| context.se_linux_options.as_ref())).is_some()
 }
 
 fn seccomp_profile(profile: Option<&ApiSeccomp>, profiles: &Path) -> SeccompProfile {
@@ -183,10 +196,28 @@ mod tests {
         assert!(check(label.clone(), with(&none), false), "without SELinux a label means nothing");
         assert!(!check(label.clone(), with(&none), true));
         assert!(!check(none.clone(), with(&label), true));
+        let privileged = serde_json::json!({"privileged": true, "seLinuxOptions": {"type": "t"}});
+        assert!(check(none.clone(), with(&privileged), true), "SELinux does not confine it");
+        assert!(check(label.clone(), with(&serde_json::json!({"privileged": true})), true));
         assert!(!check(none.clone(), with(&serde_json::json!({"procMount": "Unmasked"})), false));
         assert!(check(none.clone(), with(&serde_json::json!({"procMount": "Default"})), false));
         let device = serde_json::json!({"name": "c", "volumeDevices": [{"name": "v", "devicePath": "/dev/x"}]});
         assert!(!check(none, device, false));
+    }
+
+    #[test]
+    fn a_label_that_a_privileged_container_does_not_get_is_told() {
+        let dropped = |pod: serde_json::Value, container: serde_json::Value, selinux| {
+            let pod: Pod = serde_json::from_value(serde_json::json!(
+                {"spec": {"securityContext": pod, "containers": [{"name": "c", "securityContext": container}]}}))
+            .expect("pod");
+            drops_label(&pod, &pod.containers()[0], selinux)
+        };
+        let (none, label) = (serde_json::json!({}), serde_json::json!({"seLinuxOptions": {"type": "t"}}));
+        let privileged = serde_json::json!({"privileged": true});
+        assert!(dropped(label.clone(), privileged.clone(), true));
+        assert!(!dropped(label.clone(), privileged.clone(), false), "without SELinux a label means nothing");
+        assert!(!dropped(none, privileged, true) && !dropped(label.clone(), label, true));
     }
 
     #[test]
