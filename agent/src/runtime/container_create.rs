@@ -1,7 +1,7 @@
 //! `CreateContainer`: image and configuration become a spec, the shim's helper makes it real.
 
 use std::{
-    fs,
+    fs, io,
     path::Path,
     str::FromStr,
     sync::Arc,
@@ -15,8 +15,10 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::{
-    ContainerConfig, ContainerId, Image, RuntimeError, SandboxConfig, SandboxId, SandboxState, SeccompProfile,
+    ContainerConfig, ContainerId, ContainerState, Image, RuntimeError, SandboxConfig, SandboxId, SandboxState,
+    SeccompProfile,
     checkpoint::{self, ContainerCheckpoint},
+    container_remove,
     entries::{Container, Sandbox},
     local::{Inner, make_private},
     oci_spec, sandbox_remove, sandbox_run,
@@ -122,15 +124,50 @@ async fn make(
     sandbox_run::hasten_moves(inner);
     let answer = client.call(Request::Create(request), &[], CREATE_LIMIT + REPLY_SLACK).await;
     match answer.map_err(|error| client.error("create container", &name, error))?.reply {
-        Reply::Created { .. } => {
+        Reply::Created { pid } => {
             container.created();
-            Ok(())
+            let joined = joins_its_target(inner, &container, pid);
+            if joined.is_err()
+                && let Err(error) = container_remove::remove(inner, id).await
+            {
+                tracing::warn!(container = %id, error = &error as &dyn std::error::Error, "remove a container that joined nothing");
+            }
+            joined
         }
         other => Err(RuntimeError::Oci {
             operation: format!("create container {name}"),
             message: format!("unexpected answer {other:?}"),
         }),
     }
+}
+
+/// Refuses a debugger that was made beside its target: a shim of an older release does not know that one can be joined,
+/// and whoever debugs would look at nothing.
+fn joins_its_target(inner: &Inner, container: &Container, pid: i32) -> Result<(), RuntimeError> {
+    let config = &container.checkpoint.config;
+    let Some(target) = &config.security.debug_target else { return Ok(()) };
+    let target = inner.container(target)?;
+    let failed =
+        |message: String| RuntimeError::Oci { operation: format!("create container {}", config.name), message };
+    let name = &target.checkpoint.config.name;
+    let state = target.state.borrow().clone();
+    let Some(ContainerState::Running { pid: theirs, .. }) = state else {
+        return Err(failed(format!("container {name} is not running")));
+    };
+    match share_pids(Path::new("/proc"), pid, theirs) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(failed(format!(
+            "the pod was started by an older release, whose shim cannot join the processes of container {name}: \
+             start the pod anew, or debug it without a target"
+        ))),
+        Err(error) => Err(failed(format!("read the PID namespace of container {name}: {error}"))),
+    }
+}
+
+/// Whether two processes are in one PID namespace, as `proc` shows it.
+fn share_pids(proc: &Path, one: i32, other: i32) -> io::Result<bool> {
+    let namespace = |pid: i32| fs::read_link(proc.join(pid.to_string()).join("ns/pid"));
+    Ok(namespace(one)? == namespace(other)?)
 }
 
 /// What the shim's helper will make, from everything that is known of it but the layers.
@@ -199,6 +236,18 @@ mod tests {
             assert_eq!(stop_signal(text).unwrap(), expected, "{text:?}");
         }
         assert!(stop_signal(Some("SIGNOPE")).is_err());
+    }
+
+    #[test]
+    fn a_debugger_in_a_namespace_of_its_own_is_noticed() {
+        let proc = tempfile::tempdir().unwrap();
+        for (pid, namespace) in [(1, "pid:[1]"), (2, "pid:[2]"), (3, "pid:[2]")] {
+            let directory = proc.path().join(pid.to_string()).join("ns");
+            fs::create_dir_all(&directory).unwrap();
+            std::os::unix::fs::symlink(namespace, directory.join("pid")).unwrap();
+        }
+        assert!(share_pids(proc.path(), 2, 3).unwrap() && !share_pids(proc.path(), 1, 2).unwrap());
+        assert!(share_pids(proc.path(), 1, 4).is_err(), "it has gone");
     }
 
     #[test]
