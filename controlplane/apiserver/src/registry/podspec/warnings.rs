@@ -111,6 +111,7 @@ pub fn template(at: &str, template: &Value) -> Vec<String> {
                 fractions_of_bytes(&mut warnings, &format!("{path}.resources.{amounts}"), resources);
             }
             hidden_variables(&mut warnings, &path, container);
+            restart_rules(&mut warnings, &path, container);
         }
     }
     ports(&mut warnings, &path, spec);
@@ -195,6 +196,19 @@ fn hidden_variables(warnings: &mut Vec<String>, path: &str, container: &Value) {
     }
 }
 
+/// Actions that no node carries out yet: the container follows its policy instead, and the others go on.
+fn restart_rules(warnings: &mut Vec<String>, path: &str, container: &Value) {
+    for (index, rule) in items(&container["restartPolicyRules"]).iter().enumerate() {
+        let action = string(&rule["action"]);
+        if action != "Restart" {
+            warnings.push(format!(
+                "{path}.restartPolicyRules[{index}].action: {action:?} is not implemented by this cluster yet: \
+                 the rule has no effect, the container follows its restartPolicy"
+            ));
+        }
+    }
+}
+
 fn fractions_of_bytes(warnings: &mut Vec<String>, path: &str, amounts: &Value) {
     for resource in ["memory", "ephemeral-storage"] {
         let text = string(&amounts[resource]);
@@ -264,6 +278,11 @@ mod tests {
             (
                 json!({"resources": {"limits": {"memory": "100m"}}}),
                 "spec.containers[0].resources.limits[memory]: fractional byte value \"100m\" is invalid, must be an integer",
+            ),
+            (
+                json!({"restartPolicy": "Never", "restartPolicyRules": [{"action": "Restart"}, {"action": "RestartAllContainers"}]}),
+                "spec.containers[0].restartPolicyRules[1].action: \"RestartAllContainers\" is not implemented by this cluster yet: \
+                 the rule has no effect, the container follows its restartPolicy",
             ),
             (
                 json!({"ports": [{"containerPort": 1}, {"containerPort": 1}]}),
