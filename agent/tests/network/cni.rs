@@ -1,6 +1,10 @@
 //! Attaching pods through the agent's CniNetwork: its own network, and Debian's plugins.
 
-use std::{io::ErrorKind, path::Path};
+use std::{
+    io::ErrorKind,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use coracle_agent::{
     network::{
@@ -31,43 +35,47 @@ fn files(dir: &Path) -> usize {
     })
 }
 
+/// As [`wait_for`], while what the node's runtime has to do goes on.
+async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < Duration::from_secs(30), "{what}: not within 30 s");
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+}
+
 #[test]
 fn teardown_leaves_no_link_address_or_rule() {
     let Some(lab) = lab("teardown") else { return };
     let node = lab.node(1);
     let network = node.ready_network();
     let clean = node.iptables_save().lines().filter(|l| !l.starts_with('#')).count();
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     let pod = node.pod(&network, "a", published(8081));
     note(&format!("setup with a published port: {:?}", started.elapsed()));
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     let other = node.pod(&network, "b", Vec::new());
     note(&format!("namespace and setup: {:?}", started.elapsed()));
     assert_eq!(links(&node).len(), 2);
     assert_eq!(files(&lab.dir.join("n1/networks/coracle")), 2);
     node.block_on(network.check(&other.request)).unwrap();
-    for pod in [pod, other] {
+    let addresses = lab.dir.join("n1/networks/coracle");
+    for (pod, left) in [(pod, 1), (other, 0)] {
         let (ns, request) = (pod.ns, pod.request);
         node.block_on(async {
-            let started = std::time::Instant::now();
+            let started = Instant::now();
             network.teardown(&request).await.unwrap();
             note(&format!("teardown: {:?}", started.elapsed()));
             // As the runtime does: the namespace takes its links with it.
             coracle_netns::unpin(&request.netns).unwrap();
             network.teardown(&request).await.unwrap();
             drop(ns);
-            // The address follows the link.
-            for _ in 0..100 {
-                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-                if !links(&node).contains(&veth::host_name(&request.sandbox_id.0, "eth0")) {
-                    break;
-                }
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+            let link = veth::host_name(&request.sandbox_id.0, "eth0");
+            eventually("its address follows its link", || !links(&node).contains(&link) && files(&addresses) == left)
+                .await;
         });
     }
     wait_for("links are gone", || links(&node).is_empty());
-    assert_eq!(files(&lab.dir.join("n1/networks/coracle")), 0);
     let left = node.iptables_save();
     assert_eq!(left.lines().filter(|l| !l.starts_with('#')).count(), clean, "{left}");
 }
@@ -205,15 +213,10 @@ fn an_add_that_nobody_waits_for_any_more_leaves_nothing() {
         // As after a timeout: the blocking part goes on.
         drop(setup);
         network.teardown(&late).await.unwrap();
-        for _ in 0..200 {
-            tokio::time::sleep(std::time::Duration::from_millis(25)).await;
-            if links(&node).len() == 1 && files(&lab.dir.join("n1/networks/coracle")) == 1 {
-                break;
-            }
-        }
-        // Longer than the setup can take.
-        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        let addresses = lab.dir.join("n1/networks/coracle");
+        eventually("nothing is left of it", || links(&node).len() == 1 && files(&addresses) == 1).await;
     });
+    // The runtime has waited for the blocking part, which undoes itself where it comes after the teardown.
     assert_eq!(links(&node), [veth::host_name(&other.request.sandbox_id.0, "eth0")]);
     assert_eq!(files(&lab.dir.join("n1/networks/coracle")), 1);
     assert!(!node.iptables_save().contains("8081"));
@@ -300,7 +303,7 @@ fn debians_bridge_host_local_and_portmap_work() {
     let (node, outside) = (lab.node(1), lab.node(2));
     let Some(network) = debian(&lab, &node) else { return };
     network.ready().unwrap();
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     let a = node.pod(&network, "a", published(8081));
     note(&format!("ADD of three executed plugins: {:?}", started.elapsed()));
     let b = node.pod(&network, "b", Vec::new());

@@ -23,6 +23,7 @@ use coracle_agent::{
     runtime::types::{PodRef, PodUid, PortMapping, SandboxId},
 };
 use coracle_netns::{NetNs, unpin};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::fake_api::FakeApi;
@@ -64,6 +65,18 @@ impl Drop for Lab {
 }
 
 impl Lab {
+    /// Puts these nodes into the API: each learns the way to the others' pods.
+    pub(crate) fn register(&self, nodes: &[&Node]) {
+        for node in nodes {
+            self.api.put(
+                "nodes",
+                json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name},
+                    "spec": {"podCIDR": node.pod_cidr(), "podCIDRs": [node.pod_cidr()]},
+                    "status": {"addresses": [{"type": "InternalIP", "address": node.address.to_string()}]}}),
+            );
+        }
+    }
+
     /// Node `n<number>` with address 198.18.0.<number> on `eth0` and podCIDR 10.244.<number>.0/24.
     /// All nodes hang on one bridge in a namespace of their own.
     pub(crate) fn node(&self, number: u8) -> Node {

@@ -27,14 +27,7 @@ fn pair(lab: &Lab) -> Pair {
     let (network, other) = (first.ready_network(), second.ready_network());
     let client = first.pod(&network, "client", Vec::new());
     let server = second.pod(&other, "server", Vec::new());
-    for node in [&first, &second] {
-        lab.api.put(
-            "nodes",
-            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name},
-                "spec": {"podCIDR": node.pod_cidr(), "podCIDRs": [node.pod_cidr()]},
-                "status": {"addresses": [{"type": "InternalIP", "address": node.address.to_string()}]}}),
-        );
-    }
+    lab.register(&[&first, &second]);
     let running =
         vec![first.routes(Some(network)), second.routes(Some(other)), first.proxy(NEVER), second.proxy(NEVER)];
     Pair { first, second, outside, client, server, _running: running }

@@ -98,14 +98,7 @@ fn nodes_and_pods_reach_endpoints_of_other_nodes() {
     let client = first.pod(&network, "client", Vec::new());
     let server_pod = second.pod(&other, "server", Vec::new());
     let _server = server_pod.serve("server");
-    for node in [&first, &second] {
-        lab.api.put(
-            "nodes",
-            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name},
-                "spec": {"podCIDR": node.pod_cidr(), "podCIDRs": [node.pod_cidr()]},
-                "status": {"addresses": [{"type": "InternalIP", "address": node.address.to_string()}]}}),
-        );
-    }
+    lab.register(&[&first, &second]);
     let _routes = (first.routes(Some(network)), second.routes(Some(other)));
     let ports = json!([{"port": 80, "protocol": "TCP"}]);
     let more = json!({"type": "NodePort"});

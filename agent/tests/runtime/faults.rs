@@ -88,11 +88,7 @@ async fn dead_shim_takes_set_user_id_programs_along() {
 #[tokio::test(flavor = "multi_thread")]
 async fn shim_that_died_while_the_agent_was_away_is_noticed() {
     let Some(mut node) = node().await else { return };
-    let (sandbox, id) = node.run(&container(&["sleep", "1000"])).await;
-    let shim = shim_pid(&node, &sandbox);
-    node.crash();
-    kill(Pid::from_raw(shim), Signal::SIGKILL).unwrap();
-    eventually("it is dead", || !std::path::Path::new(&format!("/proc/{shim}")).exists()).await;
+    let (_, id) = shim_dies_alone(&mut node).await;
     node.start().await;
     assert_eq!(node.exited(&id).await, (137, "ContainerStatusUnknown".to_owned()));
     assert_eq!(node.runtime().list_pod_sandboxes().await.unwrap()[0].state, SandboxState::NotReady);

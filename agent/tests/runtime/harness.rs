@@ -17,6 +17,10 @@ use coracle_agent::{
     network::{NetworkError, PodNetwork, PodNetworkRequest},
     runtime::*,
 };
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 
 /// Longest any step of a test takes on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
@@ -417,6 +421,16 @@ pub(crate) fn shim_pid(node: &Node, sandbox: &SandboxId) -> i32 {
                 && fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "coracle-shim")
         })
         .expect("a shim")
+}
+
+/// Starts a container, and ends its shim while no agent runs.
+pub(crate) async fn shim_dies_alone(node: &mut Node) -> (SandboxId, ContainerId) {
+    let (sandbox, id) = node.run(&container(&["sleep", "1000"])).await;
+    let shim = shim_pid(node, &sandbox);
+    node.crash();
+    kill(Pid::from_raw(shim), Signal::SIGKILL).unwrap();
+    eventually("it is dead", || !Path::new(&format!("/proc/{shim}")).exists()).await;
+    (sandbox, id)
 }
 
 pub(crate) fn run_command(command: &str) -> String {

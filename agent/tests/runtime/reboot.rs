@@ -80,11 +80,7 @@ async fn what_was_not_started_leaves_nothing_after_a_reboot() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_directory_of_another_boot_is_no_truth() {
     let Some(mut node) = node().await else { return };
-    let (sandbox, id) = node.run(&container(&["sleep", "1000"])).await;
-    let shim = shim_pid(&node, &sandbox);
-    node.crash();
-    kill(Pid::from_raw(shim), Signal::SIGKILL).unwrap();
-    eventually("it is dead", || !std::path::Path::new(&format!("/proc/{shim}")).exists()).await;
+    let (sandbox, id) = shim_dies_alone(&mut node).await;
     let path = node.dir.path().join("run/sandboxes").join(&sandbox.0).join("sandbox.json");
     let mut record: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     record["boot_id"] = "another".into();
