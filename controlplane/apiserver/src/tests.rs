@@ -9,6 +9,7 @@ mod deletion;
 mod evictions;
 mod floods;
 mod forms;
+mod full_store;
 mod lists;
 mod nodes;
 mod pod_admission;

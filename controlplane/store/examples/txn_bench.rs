@@ -75,7 +75,7 @@ async fn write(store: Arc<SqliteBackend>, writer: usize, what: &'static str) -> 
             None => Compare::Absent(Arc::clone(&key)),
         };
         let begun = Instant::now();
-        let txn = Txn { compare: vec![compare], ops: vec![Op::Put { key, value: value.clone() }] };
+        let txn = Txn { compare: vec![compare], ops: vec![Op::Put { key, value: value.clone() }], ..Txn::default() };
         match store.txn(txn).await {
             Ok(TxnOutcome::Committed(revision)) => last = Some(revision),
             other => panic!("a write failed: {other:?}"),

@@ -167,7 +167,7 @@ fn at_revision(key: &str, revision: Revision) -> Compare {
 
 /// Writes unconditionally.
 async fn write(store: &dyn Backend, ops: Vec<Op>) -> Result<Revision, Violation> {
-    match store.txn(Txn { compare: Vec::new(), ops }).await? {
+    match store.txn(Txn { compare: Vec::new(), ops, ..Txn::default() }).await? {
         TxnOutcome::Committed(revision) => Ok(revision),
         TxnOutcome::Conflict(_) => Err(Violation("a transaction without comparisons conflicted".to_owned())),
     }

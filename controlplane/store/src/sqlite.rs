@@ -10,18 +10,18 @@
 //! Each row knows the row that it supersedes: that is the past state for `range(at)`, what a deletion shows, and what
 //! compaction deletes.
 //!
-//! The process is the only user of the directory: a lock file says so. No SQL leaves this module. On a full disk a
-//! reserve (`reserve`) is given up for what makes room.
+//! The process is the only user of the directory: a lock file says so, and SQLite's index of its log is in memory. No SQL
+//! leaves this module. On a full disk a reserve (`reserve`) is given up for what makes room.
 
 mod index;
 mod read;
 mod reclaim;
 mod reserve;
+mod room;
 mod schema;
 mod writer;
 
 use std::{
-    fs::File,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -43,6 +43,7 @@ use crate::{
 use index::State;
 use read::Readers;
 use reserve::Reserve;
+use room::Room;
 use writer::{Job, Writer};
 
 /// Transactions that may wait for the writer; beyond, callers wait in line.
@@ -111,13 +112,15 @@ impl SqliteBackend {
     /// As [`SqliteBackend::open`].
     pub fn open_with(dir: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         let dir = dir.as_ref().to_path_buf();
-        let mut reserve = Reserve::of(&dir);
-        let (lock, connection) = match open_files(&dir, options) {
-            Err(StoreError::DiskFull { .. }) if reserve.give_up() => open_files(&dir, options)?,
-            opened => opened?,
-        };
+        let lock = schema::lock(&dir)?;
+        let connection = schema::open_writer(&dir, options)?;
+        let room = Room::of(&dir).map_err(|source| StoreError::NotWritable { path: dir.clone(), source })?;
+        let reserve = Reserve::of(&dir, room);
         let (state, reclaimed) =
             schema::load(&connection).map_err(|source| engine_error(&dir, "load the index", source))?;
+        let page_bytes: u32 = connection
+            .pragma_query_value(None, "page_size", |row| row.get(0))
+            .map_err(|source| engine_error(&dir, "read the size of a page", source))?;
         let shared = Arc::new(Shared {
             readers: Readers::new(schema::file(&dir)),
             dir,
@@ -128,8 +131,16 @@ impl SqliteBackend {
         });
         let (queue, jobs) = mpsc::channel(QUEUE);
         let closed = shared.closed.clone().drop_guard();
-        let writer =
-            Writer { connection, shared: Arc::clone(&shared), jobs, reclaimed, may_vacuum: true, lock, reserve };
+        let writer = Writer {
+            connection,
+            shared: Arc::clone(&shared),
+            jobs,
+            reclaimed,
+            may_vacuum: true,
+            lock,
+            reserve,
+            page_bytes: page_bytes.into(),
+        };
         let thread = std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || {
@@ -227,18 +238,9 @@ impl std::fmt::Debug for SqliteBackend {
     }
 }
 
-/// Takes the directory and opens the file. Both need room where there is none yet.
-fn open_files(dir: &Path, options: SqliteOptions) -> Result<(File, Connection), StoreError> {
-    let lock = schema::lock(dir)?;
-    let connection = schema::open_writer(dir, options)?;
-    Ok((lock, connection))
-}
-
 /// Whether SQLite found no room.
 fn is_full(error: &rusqlite::Error) -> bool {
     match error.sqlite_error() {
-        // The shared-memory file cannot grow.
-        Some(error) if error.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE => true,
         Some(error) => error.code == rusqlite::ErrorCode::DiskFull,
         None => false,
     }

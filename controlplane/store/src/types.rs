@@ -65,6 +65,9 @@ pub struct Txn {
     pub compare: Vec<Compare>,
     /// Applied in order, at one revision.
     pub ops: Vec<Op>,
+    /// Whether it goes on on a full disk: it makes room in the end, or others take its absence for a death. An engine may
+    /// refuse it all the same if it makes an object, or one much larger.
+    pub may_use_reserve: bool,
 }
 
 /// How a transaction ended.

@@ -13,7 +13,7 @@ use coracle_store::{
 
 async fn put(store: &SqliteBackend, name: u64) -> Result<Revision, StoreError> {
     let op = Op::Put { key: format!("/registry/pods/ns/{name:05}").into(), value: vec![b'x'; 2000].into() };
-    match store.txn(Txn { compare: vec![], ops: vec![op] }).await? {
+    match store.txn(Txn { compare: vec![], ops: vec![op], ..Txn::default() }).await? {
         TxnOutcome::Committed(revision) => Ok(revision),
         TxnOutcome::Conflict(_) => panic!("nothing was compared"),
     }
@@ -83,7 +83,13 @@ async fn store_goes_on_when_a_full_disk_has_room_again() {
 
 async fn delete(store: &SqliteBackend, name: u64) -> Result<TxnOutcome, StoreError> {
     let op = Op::Delete { key: format!("/registry/pods/ns/{name:05}").into() };
-    store.txn(Txn { compare: vec![], ops: vec![op] }).await
+    store.txn(Txn { compare: vec![], ops: vec![op], may_use_reserve: true }).await
+}
+
+/// A heartbeat: no larger than before.
+async fn update(store: &SqliteBackend, name: u64) -> Result<TxnOutcome, StoreError> {
+    let op = Op::Put { key: format!("/registry/pods/ns/{name:05}").into(), value: vec![b'y'; 2000].into() };
+    store.txn(Txn { compare: vec![], ops: vec![op], may_use_reserve: true }).await
 }
 
 /// The writer takes its reserve when it has nothing else to do.
@@ -126,14 +132,21 @@ async fn on_a_full_disk_a_store_starts_and_deletes_and_updates() {
         delete(&store, name).await.unwrap();
     }
     // What the store's files have room for does not need the reserve yet.
-    let mut updates = 0;
-    while path.join("reserve").exists() {
-        put(&store, 100 + updates % 400).await.unwrap();
+    let reserve = || std::fs::metadata(path.join("reserve")).unwrap().len();
+    let (whole, mut updates) = (reserve(), 0);
+    while reserve() == whole {
+        update(&store, 100 + updates % 400).await.unwrap();
         updates += 1;
         assert!(updates < 100_000, "the reserve is never given up");
     }
-    put(&store, 250).await.unwrap();
+    assert!(reserve() > whole / 2, "a piece at a time");
+    update(&store, 250).await.unwrap();
     delete(&store, 499).await.unwrap();
+    let left = reserve();
+    for _ in 0..3 {
+        assert!(matches!(put(&store, 250).await, Err(StoreError::DiskFull { .. })), "an update that may not use it");
+    }
+    assert_eq!(reserve(), left);
     assert!(matches!(put(&store, 9_000).await, Err(StoreError::DiskFull { .. })), "nothing new");
     assert_eq!((count(&store).await, store.failure()), (399, None));
     std::fs::remove_file(&junk).unwrap();

@@ -115,7 +115,7 @@ fn txn_of(model: &Model, compare: &[(usize, Option<u64>)], put: &[(usize, u8)], 
     });
     let puts = put.iter().map(|(key, value)| Op::Put { key: KEYS[*key].into(), value: vec![*value; 5].into() });
     let deletes = delete.iter().map(|key| Op::Delete { key: KEYS[*key].into() });
-    Txn { compare: compare.collect(), ops: puts.chain(deletes).collect() }
+    Txn { compare: compare.collect(), ops: puts.chain(deletes).collect(), ..Txn::default() }
 }
 
 async fn check_range(store: &dyn Backend, model: &Model, request: RangeRequest) {

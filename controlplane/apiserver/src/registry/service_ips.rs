@@ -114,7 +114,7 @@ fn entries(resource: &Resource) -> Vec<Arc<Entry>> {
 
 /// Writes unless something has changed meanwhile: then the next round sees it.
 async fn commit(store: &Store, compare: Vec<Compare>, op: Op) -> Result<(), Status> {
-    store.backend.txn(Txn { compare, ops: vec![op] }).await.map(drop).map_err(store_status)
+    store.backend.txn(Txn { compare, ops: vec![op], ..Txn::default() }).await.map(drop).map_err(store_status)
 }
 
 #[cfg(test)]

@@ -78,6 +78,16 @@ impl Current {
     }
 }
 
+/// What takes an object's place.
+struct Replacement {
+    /// See [`encode::encode`].
+    value: Bytes,
+    /// Written in the same transaction.
+    with: Companions,
+    /// See [`Txn::may_use_reserve`].
+    may_use_reserve: bool,
+}
+
 impl Store {
     /// The object at `key`: from the cache, or from the store if the cache has none.
     pub(crate) async fn current(&self, resource: &Resource, key: &str) -> Result<Option<Current>, Status> {
@@ -93,21 +103,23 @@ impl Store {
         stored.as_ref().map(Current::from_stored).transpose()
     }
 
-    /// Writes `value` if the object is still as `current` says, with its companions, and charges it. The answer is the
-    /// revision, or the object as it is now.
+    /// Writes `new` if the object is still as `current` says, and charges it. The answer is the revision, or the object as
+    /// it is now.
     async fn replace(
         &self,
         current: &Current,
-        value: Bytes,
-        with: Companions,
+        new: Replacement,
         charge: Option<(&Quotas, Charged<'_>)>,
     ) -> Result<Result<Revision, Option<Current>>, Status> {
+        let Replacement { value, with, may_use_reserve } = new;
         let Some((quotas, charged)) = charge else {
-            return self.swap(current, Op::Put { key: Arc::clone(&current.key), value }, with).await;
+            let op = Op::Put { key: Arc::clone(&current.key), value };
+            return self.swap(current, op, with, may_use_reserve).await;
         };
         for _ in 0..CHARGE_TRIES {
             let op = Op::Put { key: Arc::clone(&current.key), value: value.clone() };
-            match self.swap(current, op, with.clone().and(quotas.charge(charged).await?)).await? {
+            let with = with.clone().and(quotas.charge(charged).await?);
+            match self.swap(current, op, with, may_use_reserve).await? {
                 // A quota has changed meanwhile, not the object.
                 Err(Some(found)) if found.revision == current.revision => {}
                 other => return Ok(other),
@@ -123,7 +135,7 @@ impl Store {
         current: &Current,
     ) -> Result<Result<Revision, Option<Current>>, Status> {
         let with = service_ips::companions(resource, Some(&current.object), None);
-        self.swap(current, Op::Delete { key: Arc::clone(&current.key) }, with).await
+        self.swap(current, Op::Delete { key: Arc::clone(&current.key) }, with, true).await
     }
 
     async fn swap(
@@ -131,9 +143,10 @@ impl Store {
         current: &Current,
         op: Op,
         with: Companions,
+        may_use_reserve: bool,
     ) -> Result<Result<Revision, Option<Current>>, Status> {
-        let mut txn =
-            Txn { compare: vec![Compare::ModRevision(Arc::clone(&current.key), current.revision)], ops: vec![op] };
+        let unchanged = Compare::ModRevision(Arc::clone(&current.key), current.revision);
+        let mut txn = Txn { compare: vec![unchanged], ops: vec![op], may_use_reserve };
         txn.compare.extend(with.compare);
         txn.ops.extend(with.ops);
         match self.backend.txn(txn).await.map_err(store_status)? {

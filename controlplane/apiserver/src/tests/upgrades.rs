@@ -14,7 +14,8 @@ async fn edit(backend: &Arc<dyn Backend>, key: &str, change: impl Fn(&mut Value)
     let mut object: Value = serde_json::from_slice(&stored.value).unwrap();
     change(&mut object);
     let op = Op::Put { key: key.into(), value: crate::registry::encode::encode(&object) };
-    let txn = Txn { compare: vec![Compare::ModRevision(key.into(), stored.mod_revision)], ops: vec![op] };
+    let txn =
+        Txn { compare: vec![Compare::ModRevision(key.into(), stored.mod_revision)], ops: vec![op], ..Txn::default() };
     assert!(matches!(backend.txn(txn).await.unwrap(), TxnOutcome::Committed(_)));
 }
 

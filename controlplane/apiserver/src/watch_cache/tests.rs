@@ -64,7 +64,7 @@ impl Cluster {
 }
 
 async fn write(store: &dyn Backend, ops: Vec<Op>) -> Revision {
-    match store.txn(Txn { compare: vec![], ops }).await.unwrap() {
+    match store.txn(Txn { compare: vec![], ops, ..Txn::default() }).await.unwrap() {
         TxnOutcome::Committed(revision) => revision,
         TxnOutcome::Conflict(_) => panic!("nothing was compared"),
     }

@@ -13,7 +13,7 @@ const KEY: &str = "/registry/pods/ns/a";
 const OTHER: &str = "/registry/pods/ns/b";
 
 pub(super) async fn absent_key_compares_as_absent(store: Arc<dyn Backend>) -> Outcome {
-    let create = Txn { compare: vec![absent(KEY)], ops: vec![put(KEY, "1")] };
+    let create = Txn { compare: vec![absent(KEY)], ops: vec![put(KEY, "1")], ..Txn::default() };
     ensure_eq(&store.txn(create.clone()).await?, &TxnOutcome::Committed(Revision(1)), "the first create")?;
     let second = store.txn(create.clone()).await?;
     ensure(matches!(second, TxnOutcome::Conflict(_)), || format!("the second create ended as {second:?}"))?;
@@ -24,14 +24,15 @@ pub(super) async fn absent_key_compares_as_absent(store: Arc<dyn Backend>) -> Ou
 pub(super) async fn stale_revision_conflicts(store: Arc<dyn Backend>) -> Outcome {
     let first = write(&*store, vec![put(KEY, "1")]).await?;
     let second = write(&*store, vec![put(KEY, "2")]).await?;
-    let update = |revision| Txn { compare: vec![at_revision(KEY, revision)], ops: vec![put(KEY, "3")] };
+    let update =
+        |revision| Txn { compare: vec![at_revision(KEY, revision)], ops: vec![put(KEY, "3")], ..Txn::default() };
     for wrong in [first, Revision(0), Revision(second.0 + 1)] {
         let outcome = store.txn(update(wrong)).await?;
         ensure(matches!(outcome, TxnOutcome::Conflict(_)), || format!("revision {wrong} ended as {outcome:?}"))?;
     }
     let outcome = store.txn(update(second)).await?;
     ensure(matches!(outcome, TxnOutcome::Committed(_)), || format!("the present revision ended as {outcome:?}"))?;
-    let missing = Txn { compare: vec![at_revision(OTHER, Revision(0))], ops: vec![put(OTHER, "1")] };
+    let missing = Txn { compare: vec![at_revision(OTHER, Revision(0))], ops: vec![put(OTHER, "1")], ..Txn::default() };
     let outcome = store.txn(missing).await?;
     ensure(matches!(outcome, TxnOutcome::Conflict(_)), || format!("a missing key at revision 0 ended as {outcome:?}"))
 }
@@ -39,7 +40,8 @@ pub(super) async fn stale_revision_conflicts(store: Arc<dyn Backend>) -> Outcome
 pub(super) async fn conflict_writes_nothing_and_shows_the_present(store: Arc<dyn Backend>) -> Outcome {
     write(&*store, vec![put(KEY, "1")]).await?;
     let present = store.get(KEY).await?;
-    let txn = Txn { compare: vec![absent(OTHER), absent(KEY)], ops: vec![put(OTHER, "x"), put(KEY, "x")] };
+    let txn =
+        Txn { compare: vec![absent(OTHER), absent(KEY)], ops: vec![put(OTHER, "x"), put(KEY, "x")], ..Txn::default() };
     ensure_eq(&store.txn(txn).await?, &TxnOutcome::Conflict(vec![None, present.clone()]), "the conflict")?;
     ensure_eq(&store.get(KEY).await?, &present, "the compared key")?;
     ensure_eq(&store.get(OTHER).await?, &None, "the other key")?;
@@ -67,7 +69,7 @@ pub(super) async fn invalid_transaction_is_refused(store: Arc<dyn Backend>) -> O
     let twice = vec![put(KEY, "1"), delete(KEY)];
     let too_many = (0..=MAX_OPS).map(|n| put(&format!("{KEY}{n}"), "x")).collect();
     for ops in [twice, too_many, vec![put("/registry/a\0b", "x")]] {
-        let outcome = store.txn(Txn { compare: vec![], ops }).await;
+        let outcome = store.txn(Txn { compare: vec![], ops, ..Txn::default() }).await;
         ensure(matches!(outcome, Err(StoreError::InvalidTxn { .. })), || format!("ended as {outcome:?}"))?;
     }
     let most = (0..MAX_OPS).map(|n| put(&format!("{KEY}{n}"), "x")).collect();
@@ -105,7 +107,7 @@ async fn increment(store: Arc<dyn Backend>, times: usize) -> Result<Vec<Revision
         let kv = store.get(KEY).await?.ok_or_else(|| Violation("the counter is gone".to_owned()))?;
         let count: usize = String::from_utf8_lossy(&kv.value).parse().map_err(|_| Violation("no number".to_owned()))?;
         let ops = vec![put(KEY, &(count + 1).to_string())];
-        let txn = Txn { compare: vec![at_revision(KEY, kv.mod_revision)], ops };
+        let txn = Txn { compare: vec![at_revision(KEY, kv.mod_revision)], ops, ..Txn::default() };
         if let TxnOutcome::Committed(revision) = store.txn(txn).await? {
             let grows = revisions.last().is_none_or(|last| *last < revision) && revision > kv.mod_revision;
             ensure(grows, || format!("revision {revision} after {revisions:?}"))?;

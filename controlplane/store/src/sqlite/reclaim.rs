@@ -32,11 +32,12 @@ pub(super) fn idle_step(connection: &mut Connection, from: RowId, to: RowId) -> 
     Ok(reached)
 }
 
-/// Gives some free pages back to the file system; says whether there may be more to give.
-pub(super) fn vacuum_step(connection: &Connection) -> rusqlite::Result<bool> {
+/// Gives some free pages back to the file system; says whether there may be more to give. On a full disk the store keeps
+/// no more than it needs.
+pub(super) fn vacuum_step(connection: &Connection, is_full: bool) -> rusqlite::Result<bool> {
     let free: i64 = connection.pragma_query_value(None, "freelist_count", |row| row.get(0))?;
     let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
-    if free < SPARE_PAGES.max(pages / 4) {
+    if free < SPARE_PAGES.max(if is_full { 0 } else { pages / 4 }) {
         return Ok(false);
     }
     let mut statement = connection.prepare(&format!("PRAGMA incremental_vacuum({VACUUM_PAGES})"))?;

@@ -1,7 +1,9 @@
-//! Room that is kept for when the disk is full: a file that is given up then.
+//! Room that is kept for when the disk is full: a file that is made shorter then, a piece at a time.
 //!
-//! What lives on it: the start of a server, deletions, and updates of what is there (a Lease, a finalizer that goes). New
-//! objects are refused until the room could be taken back. So an administrator can make room through the API.
+//! A start takes nothing of it: SQLite's index of the log is in memory, and the log has its blocks (see [`super::room`]).
+//! What lives on it are transactions that say so: deletions and what belongs to them, heartbeats. A piece that is given up
+//! goes to the store's own files in the same moment, so a neighbour who writes without end gets little of it. Everything
+//! else is refused until the reserve is whole again. So an administrator can make room through the API.
 
 use std::{
     fs::{self, File},
@@ -11,7 +13,12 @@ use std::{
 };
 
 use coracle_telemetry::Chain;
-use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use rustix::{
+    fs::{FallocateFlags, fallocate, statvfs},
+    io::{Errno, retry_on_intr},
+};
+
+use super::room::{LOG_BYTES, Room};
 
 /// Some hours of an idle cluster, and thousands of deletions.
 const BYTES: u64 = 16 << 20;
@@ -19,46 +26,75 @@ const BYTES: u64 = 16 << 20;
 const PART: u64 = 8;
 /// Less is of no use.
 const LEAST_BYTES: u64 = 1 << 20;
+/// What is given up at once.
+const PIECE: u64 = 512 << 10;
 /// How often it is looked for room while nobody needs any.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// The room of one store.
 pub(super) struct Reserve {
     path: PathBuf,
-    is_there: bool,
-    /// How large it is or was; 0 if there was none.
+    room: Room,
+    /// How large it is when it is whole; 0 where the disk is too small for one.
+    whole: u64,
     bytes: u64,
-    /// The disk was full, and may be.
+    /// A piece was given up, and the whole is not there again.
     is_given_up: bool,
+    /// How large the database was to be when there was no room for that.
+    lacking: Option<u64>,
     tried: Option<Instant>,
 }
 
 impl Reserve {
-    pub(super) fn of(dir: &Path) -> Self {
+    /// What there is of the reserve in `dir`.
+    pub(super) fn of(dir: &Path, room: Room) -> Self {
         let path = dir.join("reserve");
-        let bytes = fs::metadata(&path).map_or(0, |file| file.len());
-        Self { path, is_there: bytes > 0, bytes, is_given_up: false, tried: None }
+        let whole = statvfs(dir).map_or(0, |disk| BYTES.min(disk.f_blocks.saturating_mul(disk.f_frsize) / PART));
+        let whole = if whole < LEAST_BYTES { 0 } else { whole };
+        let bytes = fs::metadata(&path).map(|file| file.len());
+        // None at all is a new store's, or a disk's that had no room for one yet.
+        let is_given_up = bytes.as_ref().is_ok_and(|bytes| *bytes < whole);
+        Self { path, room, whole, bytes: bytes.unwrap_or(0), is_given_up, lacking: None, tried: None }
     }
 
-    /// Gives the room up; whether there was any.
+    /// Sees to blocks for a database of `bytes` before they are written.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::StorageFull`].
+    pub(super) fn cover(&mut self, bytes: u64) -> io::Result<()> {
+        let covered = self.room.for_database(bytes);
+        self.lacking = covered.is_err().then_some(bytes);
+        covered
+    }
+
+    /// Gives a piece up if the disk is full, to the database if that lacked room, the rest to the log; whether there was one.
     pub(super) fn give_up(&mut self) -> bool {
-        self.is_given_up = true;
-        if !std::mem::take(&mut self.is_there) {
+        if self.bytes == 0 || self.free().is_none_or(|free| free >= PIECE) {
             return false;
         }
-        let given = fs::remove_file(&self.path);
-        match &given {
-            Ok(()) => {
-                tracing::error!(path = %self.path.display(), "the disk is full: gave up the reserve; new objects are refused")
-            }
-            Err(error) => {
-                tracing::error!(path = %self.path.display(), error = %Chain(&error), "cannot give up the reserve")
-            }
+        let left = self.bytes.saturating_sub(PIECE);
+        if let Err(error) = File::options().write(true).open(&self.path).and_then(|file| file.set_len(left)) {
+            tracing::error!(path = %self.path.display(), error = %Chain(&error), "cannot give up the reserve");
+            return false;
         }
-        given.is_ok()
+        let for_database = self.lacking.take().map_or(Ok(()), |bytes| self.room.for_database(bytes));
+        let log_bytes = LOG_BYTES.min(self.whole).min(self.room.log_bytes() + PIECE / 2);
+        if let Err(error) = for_database.and_then(|()| self.room.for_log(log_bytes)) {
+            tracing::debug!(error = %Chain(&error), "somebody else took the room");
+        }
+        self.bytes = left;
+        if !std::mem::replace(&mut self.is_given_up, true) {
+            tracing::error!(path = %self.path.display(), "the disk is full: giving up the reserve; new objects are refused");
+        }
+        true
     }
 
-    /// Whether there is room for what is new. Once there was none: as soon as the reserve can be taken again.
+    /// Whether a piece was given up and the whole is not there again.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.is_given_up
+    }
+
+    /// Whether there is room for what is new. Once a piece was given up: as soon as it could be taken back.
     pub(super) fn allows_growth(&mut self) -> bool {
         if self.is_given_up {
             self.take();
@@ -66,46 +102,72 @@ impl Reserve {
         !self.is_given_up
     }
 
-    /// Takes the room, if it is not there: when nobody waits.
+    /// Takes what is missing: when nobody waits.
     pub(super) fn ensure(&mut self) {
-        if !self.is_there && self.tried.is_none_or(|at| at.elapsed() >= RETRY) {
+        if self.tried.is_none_or(|at| at.elapsed() >= RETRY) {
             self.take();
+        }
+    }
+
+    /// Keeps the log's blocks, which a checkpoint has just given back.
+    pub(super) fn keep_log(&self) {
+        if let Err(error) = self.room.for_log(LOG_BYTES.min(self.whole)) {
+            tracing::debug!(error = %Chain(&error), "no room for the write-ahead log");
         }
     }
 
     fn take(&mut self) {
         self.tried = Some(Instant::now());
         match self.allocate() {
-            Ok(bytes) => {
+            Ok(()) if self.bytes < self.whole => {}
+            Ok(()) => {
                 if std::mem::take(&mut self.is_given_up) {
                     tracing::info!("the disk has room again");
                 }
-                self.is_there = bytes > 0;
-                self.bytes = self.bytes.max(bytes);
             }
             Err(error) => tracing::debug!(path = %self.path.display(), error = %Chain(&error), "no room for a reserve"),
         }
     }
 
-    /// Makes the file; 0 bytes where the disk is small or cannot do this: there is no reserve then.
-    fn allocate(&self) -> io::Result<u64> {
-        let space = statvfs(self.path.parent().unwrap_or(&self.path))?;
-        let free = space.f_bavail.saturating_mul(space.f_frsize);
-        let bytes = if self.bytes > 0 { self.bytes } else { BYTES.min(free / PART) };
-        // What was given up is free as well: that alone is no room.
-        if free < LEAST_BYTES.max(2 * self.bytes) {
-            return Err(io::ErrorKind::StorageFull.into());
+    /// Takes as much of what is missing as there is, and leaves some: the disk is for others, too.
+    fn allocate(&mut self) -> io::Result<()> {
+        let missing = self.whole.saturating_sub(self.bytes);
+        let log_bytes = LOG_BYTES.min(self.whole);
+        let missing_log = log_bytes.saturating_sub(self.room.log_bytes());
+        if missing == 0 && missing_log == 0 {
+            return Ok(());
         }
-        if bytes < LEAST_BYTES {
-            return Ok(0);
+        let mut spare = self.free().unwrap_or(0).saturating_sub(LEAST_BYTES);
+        if missing_log > 0 && missing_log <= spare {
+            self.room.for_log(log_bytes)?;
+            spare -= missing_log;
         }
-        let file = File::create(&self.path)?;
-        match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
-            Ok(()) => Ok(bytes),
-            Err(error) => {
+        if missing == 0 || spare < PIECE.min(missing) {
+            return Ok(());
+        }
+        let bytes = self.bytes + missing.min(spare);
+        let file = File::options().create(true).truncate(false).write(true).open(&self.path)?;
+        match retry_on_intr(|| fallocate(&file, FallocateFlags::empty(), 0, bytes)) {
+            Ok(()) => self.bytes = bytes,
+            // The file system cannot promise room.
+            Err(Errno::OPNOTSUPP) => {
                 fs::remove_file(&self.path)?;
-                if error == rustix::io::Errno::OPNOTSUPP { Ok(0) } else { Err(error.into()) }
+                (self.whole, self.bytes) = (0, 0);
+            }
+            Err(error) => {
+                file.set_len(self.bytes)?;
+                if self.bytes == 0 && !self.is_given_up {
+                    fs::remove_file(&self.path)?;
+                }
+                return Err(error.into());
             }
         }
+        Ok(())
+    }
+
+    /// Bytes of the disk that nobody has.
+    fn free(&self) -> Option<u64> {
+        let space = statvfs(self.path.parent().unwrap_or(&self.path)).ok()?;
+        Some(space.f_bavail.saturating_mul(space.f_frsize))
     }
 }

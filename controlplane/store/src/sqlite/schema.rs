@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, config::DbConfig};
 
 use super::{
     SqliteOptions, engine_error,
@@ -18,6 +18,8 @@ use crate::{error::StoreError, fanout::Fanout, types::Revision};
 /// "cora".
 const APPLICATION_ID: i32 = 0x636f_7261;
 const VERSION: i32 = 1;
+/// One process has the file, so SQLite keeps its index of the WAL in memory. As a file it would need room at each start.
+const VFS: &str = "unix-excl";
 /// Pages in the WAL at which a commit moves them to the main file; bounds the WAL at some 4 MB.
 const CHECKPOINT_PAGES: u32 = 1000;
 
@@ -62,9 +64,10 @@ pub(super) fn open_writer(dir: &Path, options: SqliteOptions) -> Result<Connecti
     let path = file(dir);
     make_private(&path).map_err(|source| StoreError::NotWritable { path: dir.to_path_buf(), source })?;
     let failed = |source| engine_error(dir, "open store.db", source);
-    let connection = Connection::open_with_flags(
+    let connection = Connection::open_with_flags_and_vfs(
         &path,
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+        VFS,
     )
     .map_err(failed)?;
     if connection.is_readonly("main").map_err(failed)? {
@@ -79,11 +82,17 @@ pub(super) fn open_writer(dir: &Path, options: SqliteOptions) -> Result<Connecti
 
 /// A connection that reads.
 pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
-    let connection =
-        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags_and_vfs(path, flags, VFS)?;
+    keep_log(&connection)?;
     connection.pragma_update(None, "cache_size", -256)?;
     connection.busy_timeout(std::time::Duration::from_secs(5))?;
     Ok(connection)
+}
+
+/// Closing leaves the WAL where it is, with its room.
+fn keep_log(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map(drop)
 }
 
 /// Secrets are in this file: nobody else may read it, nor the WAL, which inherits its mode.
@@ -103,6 +112,7 @@ fn configure_writer(connection: &Connection, options: SqliteOptions) -> rusqlite
     connection.pragma_update_and_check(None, "wal_autocheckpoint", CHECKPOINT_PAGES, |_| Ok(()))?;
     // After a burst that kept the WAL from being reset, the file shrinks again.
     connection.pragma_update_and_check(None, "journal_size_limit", 16 << 20, |_| Ok(()))?;
+    keep_log(connection)?;
     connection.busy_timeout(std::time::Duration::from_secs(5))?;
     plant_faults(connection, options)
 }

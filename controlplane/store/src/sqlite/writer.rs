@@ -5,6 +5,8 @@
 //! alone. After an error that leaves the disk's state in doubt (a failed fsync, a damaged file) the thread ends and the
 //! store is closed: what was acknowledged is on disk, and a new start finds it.
 
+mod full;
+
 use std::{
     collections::HashMap,
     fs::File,
@@ -30,8 +32,6 @@ use crate::{
 
 /// Most transactions that share a commit. More would only make the first wait.
 const BATCH_TXNS: usize = 256;
-/// On a full disk an update may make an object so many bytes larger, such as by a time of deletion.
-const UPDATE_GROWTH: usize = 1024;
 
 /// What the writer is asked to do.
 pub(super) enum Job {
@@ -54,6 +54,8 @@ pub(super) struct Writer {
     pub(super) lock: File,
     /// Room for when the disk is full.
     pub(super) reserve: Reserve,
+    /// A page of the database.
+    pub(super) page_bytes: u64,
 }
 
 /// The transactions of one commit.
@@ -114,7 +116,7 @@ impl Writer {
             self.reclaimed = reclaim::idle_step(&mut self.connection, self.reclaimed, compacted)?;
             self.may_vacuum = true;
         } else if self.may_vacuum {
-            self.may_vacuum = reclaim::vacuum_step(&self.connection)?;
+            self.may_vacuum = reclaim::vacuum_step(&self.connection, self.reserve.is_given_up())?;
         } else {
             self.reserve.ensure();
         }
@@ -142,13 +144,11 @@ impl Writer {
     }
 
     fn commit(&mut self, txns: Vec<(Txn, Reply<TxnOutcome>)>) -> Next {
-        let txns = if self.reserve.allows_growth() { txns } else { self.refuse_growth(txns) };
-        self.carry_out(txns, true)
+        let txns = if self.reserve.allows_growth() { txns } else { self.without_growth(txns) };
+        self.carry_out(txns)
     }
 
-    /// `has_reserve`: where the disk is full, the reserve may be given up, and what makes nothing new is tried once more.
-    /// Once: the disk may have room for a reserve and still none for the store, which has limits of its own.
-    fn carry_out(&mut self, txns: Vec<(Txn, Reply<TxnOutcome>)>, has_reserve: bool) -> Next {
+    fn carry_out(&mut self, txns: Vec<(Txn, Reply<TxnOutcome>)>) -> Next {
         if txns.is_empty() {
             return Next::Work;
         }
@@ -162,35 +162,11 @@ impl Writer {
                 self.publish(batch);
                 Next::Work
             }
-            Err(source) if has_reserve && is_full(&source) && self.roll_back() && self.reserve.give_up() => {
-                // What the write-ahead log holds twice is room as well. Without it there is the reserve alone.
-                if let Err(error) = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
-                    tracing::debug!(error = %Chain(&error), "could not truncate the write-ahead log");
-                }
-                let again = self.refuse_growth(txns.into_iter().zip(batch.replies).collect());
-                self.carry_out(again, false)
+            Err(source) if is_full(&source) && self.roll_back() => {
+                self.carry_out_when_full(txns.into_iter().zip(batch.replies).collect(), source)
             }
             Err(source) => self.fail(batch.replies, source),
         }
-    }
-
-    /// What makes no new object, nor one much larger; the others are told that there is no room.
-    fn refuse_growth(&self, txns: Vec<(Txn, Reply<TxnOutcome>)>) -> Vec<(Txn, Reply<TxnOutcome>)> {
-        let (stays, grows): (Vec<_>, Vec<_>) = txns.into_iter().partition(|(txn, _)| !self.grows(txn));
-        for (_, reply) in grows {
-            // A caller that has gone needs no answer.
-            let _ = reply.send(Err(StoreError::DiskFull { path: self.shared.dir.clone() }));
-        }
-        stays
-    }
-
-    fn grows(&self, txn: &Txn) -> bool {
-        txn.ops.iter().any(|op| {
-            let Op::Put { key, value } = op else { return false };
-            let live = self.shared.state.read().live.get(key).copied();
-            let before = live.and_then(|live| row_value(&self.connection, live.row).ok());
-            before.is_none_or(|before| value.len() > before.len() + UPDATE_GROWTH)
-        })
     }
 
     /// Writes the whole batch to disk. Returns how far garbage was removed on the way.
@@ -205,6 +181,7 @@ impl Writer {
             return Ok(self.reclaimed);
         }
         let reclaimed = reclaim::step(&self.connection, self.reclaimed, self.compacted(), batch.events.len())?;
+        self.cover()?;
         self.connection.prepare_cached("COMMIT")?.execute([])?;
         self.shared.counters.commits.fetch_add(1, Ordering::Relaxed);
         Ok(reclaimed)
@@ -361,7 +338,7 @@ impl Writer {
 
     /// Ends all watches and gives the directory free.
     fn close(self) {
-        let Self { connection, shared, lock, jobs, .. } = self;
+        let Self { connection, shared, lock, jobs, reserve, .. } = self;
         let mut state = shared.state.write();
         state.closed = true;
         state.fanout.close();
@@ -369,10 +346,15 @@ impl Writer {
         shared.readers.close();
         // Waiting callers get an answer when their job is dropped.
         drop(jobs);
+        // Whoever copies the database alone gets all of it.
+        if let Err(error) = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
+            tracing::warn!(error = %Chain(&error), "could not empty the write-ahead log");
+        }
+        reserve.keep_log();
         if let Err((_, error)) = connection.close() {
             tracing::warn!(error = %Chain(&error), "could not close the store cleanly");
         }
-        drop(lock);
+        drop((reserve, lock));
     }
 }
 

@@ -74,7 +74,11 @@ async fn write(store: Arc<dyn Backend>, writer: usize) {
     let before = store.get(&key).await.unwrap().map_or(0, |kv| parse(&kv.key, &kv.value).1);
     for count in before + 1.. {
         let value = format!("{count} {}", "x".repeat(700));
-        let txn = Txn { compare: vec![], ops: vec![Op::Put { key: Arc::clone(&key), value: value.into() }] };
+        let txn = Txn {
+            compare: vec![],
+            ops: vec![Op::Put { key: Arc::clone(&key), value: value.into() }],
+            ..Txn::default()
+        };
         let TxnOutcome::Committed(revision) = store.txn(txn).await.unwrap() else { panic!("nothing was compared") };
         say("acknowledged", Write { writer, count, revision: revision.0 });
         if writer == 0 && count % 50 == 0 {

@@ -142,6 +142,7 @@ impl Store {
             let mut txn = Txn {
                 compare: vec![Compare::Absent(Arc::clone(&key))],
                 ops: vec![Op::Put { key: Arc::clone(&key), value: value.clone() }],
+                may_use_reserve: false,
             };
             txn.compare.extend(compare);
             txn.ops.extend(ops);

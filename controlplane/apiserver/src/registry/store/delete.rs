@@ -15,7 +15,7 @@ use coracle_api::{
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Current, Store};
+use super::{Current, Replacement, Store};
 use crate::{
     admission::quota::Companions,
     registry::{encode, resource::Resource, strategy::Deletion},
@@ -125,7 +125,9 @@ impl Store {
                         let json = encode::with_revision(&value, current.revision);
                         return Ok(Deleted::Waiting { json });
                     }
-                    match self.replace(&current, value.clone(), Companions::default(), None).await? {
+                    let with = Companions::default();
+                    let new = Replacement { value: value.clone(), with, may_use_reserve: true };
+                    match self.replace(&current, new, None).await? {
                         Ok(revision) => {
                             return Ok(Deleted::Waiting { json: encode::with_revision(&value, revision) });
                         }

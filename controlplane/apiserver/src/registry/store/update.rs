@@ -8,7 +8,7 @@ use coracle_api::{
 };
 use serde_json::{Value, json};
 
-use super::{Current, Store, WriteOptions, Written};
+use super::{Current, Replacement, Store, WriteOptions, Written};
 use crate::{
     admission::quota::{Charged, Quotas},
     registry::{
@@ -21,6 +21,9 @@ use crate::{
 
 /// How often a change without a `resourceVersion` of its own is run again after a lost race: as good as always.
 const TRIES: usize = 1000;
+
+/// Where nodes keep their Leases.
+const LEASE_NAMESPACE: &str = "kube-node-lease";
 
 /// Which part of the object is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -191,7 +194,9 @@ impl Store {
         let charged = Charged { resource, new: &new, old: Some(&current.object) };
         let charge = target.quotas.map(|quotas| (quotas, charged));
         let with = service_ips::companions(resource, Some(&current.object), Some(&new));
-        let replaced = self.replace(current, value.clone(), with, charge).await?;
+        let may_use_reserve = may_use_reserve(resource, target.part, &new, &current.object);
+        let replacement = Replacement { value: value.clone(), with, may_use_reserve };
+        let replaced = self.replace(current, replacement, charge).await?;
         Ok(replaced.map(|revision| encode::with_revision(&value, revision)))
     }
 }
@@ -199,6 +204,17 @@ impl Store {
 async fn resource_is_current(store: &Store, current: &Current) -> Result<bool, Status> {
     let stored = store.backend.get(&current.key).await.map_err(super::store_status)?;
     Ok(stored.is_some_and(|kv| kv.mod_revision == current.revision))
+}
+
+/// Whether a full disk keeps this from nobody: a node's heartbeat, and steps of an object that goes, of which there are
+/// only so many or which only the cluster's own parts may take.
+fn may_use_reserve(resource: &Resource, part: Part, new: &Value, old: &Value) -> bool {
+    if resource.group_resource.resource == "leases" {
+        return meta::namespace(new) == LEASE_NAMESPACE;
+    }
+    let waits_for =
+        |object: &Value| meta::finalizers(object).len() + meta::get_array(object, &["spec", "finalizers"]).len();
+    meta::is_terminating(old) && (part == Part::Status || waits_for(new) < waits_for(old))
 }
 
 /// Whether an object that is being deleted has nothing left to wait for.

@@ -1,0 +1,65 @@
+//! What the writer does when there is no room: it goes on with what makes some.
+
+use coracle_telemetry::Chain;
+use rusqlite::ffi;
+
+use super::{Next, Writer};
+use crate::{
+    error::StoreError,
+    sqlite::{Reply, read::row_value},
+    types::{Op, Txn, TxnOutcome},
+};
+
+/// On a full disk an update may make an object so many bytes larger, such as by a time of deletion.
+const UPDATE_GROWTH: usize = 1024;
+
+impl Writer {
+    /// Goes on with what may use the reserve, of which each round gives up a piece, until there is none.
+    pub(super) fn carry_out_when_full(&mut self, txns: Vec<(Txn, Reply<TxnOutcome>)>, source: rusqlite::Error) -> Next {
+        let all = txns.len();
+        let stays = self.without_growth(txns);
+        // Without the others they may fit.
+        if stays.len() < all {
+            return self.carry_out(stays);
+        }
+        // The log can be written from its start again. Before a piece is given up: a checkpoint cuts the database's room off.
+        if let Err(error) = self.connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(())) {
+            tracing::debug!(error = %Chain(&error), "could not begin the write-ahead log again");
+        }
+        if self.reserve.give_up() {
+            return self.carry_out(stays);
+        }
+        self.fail(stays.into_iter().map(|(_, reply)| reply).collect(), source)
+    }
+
+    /// What may use the reserve; the others are told that there is no room.
+    pub(super) fn without_growth(&self, txns: Vec<(Txn, Reply<TxnOutcome>)>) -> Vec<(Txn, Reply<TxnOutcome>)> {
+        let (stays, grows): (Vec<_>, Vec<_>) =
+            txns.into_iter().partition(|(txn, _)| txn.may_use_reserve && !self.grows(txn));
+        for (_, reply) in grows {
+            // A caller that has gone needs no answer.
+            let _ = reply.send(Err(StoreError::DiskFull { path: self.shared.dir.clone() }));
+        }
+        stays
+    }
+
+    /// Whether it makes an object, or one much larger.
+    fn grows(&self, txn: &Txn) -> bool {
+        txn.ops.iter().any(|op| {
+            let Op::Put { key, value } = op else { return false };
+            let live = self.shared.state.read().live.get(key).copied();
+            let before = live.and_then(|live| row_value(&self.connection, live.row).ok());
+            before.is_none_or(|before| value.len() > before.len() + UPDATE_GROWTH)
+        })
+    }
+
+    /// Sees to room for the database as it will be once the log is moved into it: a checkpoint tells nobody of a full disk.
+    pub(super) fn cover(&mut self) -> rusqlite::Result<()> {
+        let pages: u32 = self.connection.prepare_cached("PRAGMA page_count")?.query_row([], |row| row.get(0))?;
+        self.reserve.cover(u64::from(pages) * self.page_bytes).map_err(|error| {
+            let is_full = error.kind() == std::io::ErrorKind::StorageFull;
+            let code = if is_full { ffi::SQLITE_FULL } else { ffi::SQLITE_IOERR };
+            rusqlite::Error::SqliteFailure(ffi::Error::new(code), Some(error.to_string()))
+        })
+    }
+}
