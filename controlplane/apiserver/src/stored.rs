@@ -4,9 +4,13 @@
 //! The revision is no part of what is stored; it is put in as the first member of the metadata, whose place is found
 //! without parsing. Objects of older stores begin with their metadata; they are laid out anew when they are read.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, io};
 
-use serde_json::{Map, Value};
+use serde::Serialize;
+use serde_json::{
+    Map, Value,
+    ser::{Formatter, Serializer},
+};
 
 const FIRST: [&str; 3] = ["kind", "apiVersion", "metadata"];
 /// In a `Status`; in its details; in their causes.
@@ -71,9 +75,59 @@ pub(crate) fn revision(json: &[u8]) -> &str {
     std::str::from_utf8(&rest[..digits]).unwrap_or_default()
 }
 
-/// Appends an object, laid out.
-pub(crate) fn append(out: &mut Vec<u8>, object: &Map<String, Value>) {
-    write(out, object, &FIRST);
+/// Appends an object, laid out. What was appended of one that is too deep is of no use.
+///
+/// # Errors
+/// It is nested more than `levels` deep.
+pub(crate) fn append(out: &mut Vec<u8>, object: &Map<String, Value>, levels: usize) -> Result<(), TooDeep> {
+    let Some(left) = levels.checked_sub(1) else { return Err(TooDeep) };
+    let mut written = Ok(());
+    members(out, object, &FIRST, |out, _, value| {
+        if written.is_ok() {
+            written = value.serialize(&mut Serializer::with_formatter(out, Levels { left }));
+        }
+    });
+    // Writing into memory fails for nothing else.
+    written.map_err(|_| TooDeep)
+}
+
+/// See [`append`].
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct TooDeep;
+
+/// JSON without blanks, as long as it is not too deep.
+struct Levels {
+    left: usize,
+}
+
+impl Levels {
+    fn open<W: io::Write + ?Sized>(&mut self, out: &mut W, bracket: &[u8]) -> io::Result<()> {
+        self.left = self.left.checked_sub(1).ok_or(io::ErrorKind::InvalidInput)?;
+        out.write_all(bracket)
+    }
+
+    fn close<W: io::Write + ?Sized>(&mut self, out: &mut W, bracket: &[u8]) -> io::Result<()> {
+        self.left += 1;
+        out.write_all(bracket)
+    }
+}
+
+impl Formatter for Levels {
+    fn begin_array<W: io::Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.open(out, b"[")
+    }
+
+    fn end_array<W: io::Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.close(out, b"]")
+    }
+
+    fn begin_object<W: io::Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.open(out, b"{")
+    }
+
+    fn end_object<W: io::Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.close(out, b"}")
+    }
 }
 
 /// Any answer, laid out; a `Status` with all its members as Go has them.

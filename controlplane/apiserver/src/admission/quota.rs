@@ -110,7 +110,7 @@ impl Quotas {
                 Status::forbidden(&charged.resource.group_resource, name, why)
             })?;
             if let Some(used) = used {
-                companions.add(current, &used);
+                companions.add(current, &used)?;
             }
         }
         Ok(companions)
@@ -134,12 +134,13 @@ impl Companions {
         self
     }
 
-    fn add(&mut self, current: Current, used: &Amounts) {
+    fn add(&mut self, current: Current, used: &Amounts) -> Result<(), Status> {
         let mut quota = current.object;
         meta::set(&mut quota, &["status", "used"], quota::to_value(used));
         encode::strip(&mut quota);
         self.compare.push(Compare::ModRevision(Arc::clone(&current.key), current.revision));
-        self.ops.push(Op::Put { key: current.key, value: encode::encode(&quota) });
+        self.ops.push(Op::Put { key: current.key, value: encode::encode(&quota)? });
+        Ok(())
     }
 }
 

@@ -8,7 +8,7 @@ use coracle_api::status::Status;
 use coracle_store::Revision;
 use serde_json::Value;
 
-use crate::stored;
+use crate::stored::{self, TooDeep};
 
 /// Most objects fit, managed fields included: their text is not moved while it grows.
 const TYPICAL_BYTES: usize = 2048;
@@ -24,28 +24,17 @@ pub(crate) fn strip(object: &mut Value) {
 /// Deepest nesting of an object. JSON is read 127 levels deep, also here, and a list or an event around it is two more.
 const MOST_LEVELS: usize = 120;
 
+/// Encodes an object for the store. [`strip`] it before.
+///
 /// # Errors
 /// 400 for an object that could be written and never be read again.
-pub(crate) fn check_depth(object: &Value) -> Result<(), Status> {
-    if is_deeper(object, MOST_LEVELS) {
-        return Err(Status::bad_request(format!("the object is nested more than {MOST_LEVELS} levels deep")));
-    }
-    Ok(())
-}
-
-fn is_deeper(value: &Value, levels: usize) -> bool {
-    match value {
-        Value::Array(items) => levels == 0 || items.iter().any(|item| is_deeper(item, levels - 1)),
-        Value::Object(members) => levels == 0 || members.values().any(|member| is_deeper(member, levels - 1)),
-        _ => false,
-    }
-}
-
-/// Encodes an object for the store. [`strip`] it before.
-pub(crate) fn encode(object: &Value) -> Bytes {
+pub(crate) fn encode(object: &Value) -> Result<Bytes, Status> {
     let mut out = Vec::with_capacity(TYPICAL_BYTES);
-    object.as_object().into_iter().for_each(|object| stored::append(&mut out, object));
-    out.into()
+    object
+        .as_object()
+        .map_or(Ok(()), |object| stored::append(&mut out, object, MOST_LEVELS))
+        .map_err(|TooDeep| Status::bad_request(format!("the object is nested more than {MOST_LEVELS} levels deep")))?;
+    Ok(out.into())
 }
 
 /// The object as clients see it: stored bytes with their revision.
@@ -79,9 +68,16 @@ mod tests {
 
     #[test]
     fn what_could_not_be_read_again_is_not_written() {
-        let nested = |levels| (1..levels).fold(Value::Array(Vec::new()), |inner, _| Value::Array(vec![inner]));
-        assert!(check_depth(&nested(MOST_LEVELS)).is_ok());
-        assert_eq!(check_depth(&nested(MOST_LEVELS + 1)).unwrap_err().code, 400);
+        type Around = fn(Value) -> Value;
+        let lists: Around = |inner| json!([inner]);
+        let objects: Around = |inner| json!({"inner": inner, "beside": []});
+        for around in [lists, objects] {
+            let nested =
+                |levels| json!({"spec": (2..levels).fold(json!([]), |inner, _| around(inner)), "z": {"a": []}});
+            let stored = encode(&nested(MOST_LEVELS)).unwrap();
+            assert_eq!(serde_json::from_slice::<Value>(&stored).unwrap(), nested(MOST_LEVELS));
+            assert_eq!(encode(&nested(MOST_LEVELS + 1)).unwrap_err().code, 400);
+        }
     }
 
     #[test]
@@ -89,7 +85,7 @@ mod tests {
         let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"},
             "metadata": {"name": "x", "resourceVersion": "5", "selfLink": "y"}});
         strip(&mut object);
-        let stored = encode(&object);
+        let stored = encode(&object).unwrap();
         assert_eq!(stored, r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x"},"data":{"a":"b"}}"#);
         let served = with_revision(&stored, Revision(17));
         let expect =
@@ -98,6 +94,6 @@ mod tests {
         let older = r#"{"metadata":{"name":"x"},"apiVersion":"v1","data":{"a":"b"},"kind":"ConfigMap"}"#;
         assert_eq!(with_revision(older.as_bytes(), Revision(17)), expect);
         assert!(same_content(&served, &stored));
-        assert!(!same_content(&served, &encode(&json!({"metadata": {"name": "y"}}))));
+        assert!(!same_content(&served, &encode(&json!({"metadata": {"name": "y"}})).unwrap()));
     }
 }

@@ -95,7 +95,7 @@ impl Resource {
         let mut object = self.shown(object);
         let revision = meta::resource_version(&object).parse().ok().map(Revision);
         encode::strip(&mut object);
-        let encoded = encode::encode(&object);
+        let Ok(encoded) = encode::encode(&object) else { return json };
         revision.map_or(encoded.clone(), |revision| encode::with_revision(&encoded, revision))
     }
 

@@ -66,7 +66,7 @@ fn put(address: Ipv4Addr, namespace: &str, name: &str) -> Op {
         "spec": {"parentRef": {"resource": "services", "namespace": namespace, "name": name}},
     });
     object_meta::fill_new(&mut object);
-    Op::Put { key: key(address), value: encode::encode(&object) }
+    Op::Put { key: key(address), value: encode::encode(&object).expect("it is a few levels deep") }
 }
 
 /// Makes the objects that Services lack, and removes those that none has.

@@ -125,8 +125,7 @@ impl Store {
         quotas: Option<&Quotas>,
     ) -> Result<Option<Bytes>, Status> {
         let key: Arc<str> = resource.key(meta::namespace(object), meta::name(object)).into();
-        encode::check_depth(object)?;
-        let value = encode::encode(object);
+        let value = encode::encode(object)?;
         for _ in 0..CHARGE_TRIES {
             let charged = Charged { resource, new: object, old: None };
             let own = service_ips::companions(resource, None, Some(object));

@@ -120,7 +120,7 @@ impl Store {
                 }
                 Step::Mark(mut marked) => {
                     encode::strip(&mut marked);
-                    let value = encode::encode(&marked);
+                    let value = encode::encode(&marked)?;
                     if options.dry_run {
                         let json = encode::with_revision(&value, current.revision);
                         return Ok(Deleted::Waiting { json });

@@ -172,8 +172,7 @@ impl Store {
         current: &Current,
     ) -> Result<Result<bytes::Bytes, Option<Current>>, Status> {
         encode::strip(&mut new);
-        encode::check_depth(&new)?;
-        let value = encode::encode(&new);
+        let value = encode::encode(&new)?;
         if is_finished(resource, &new) {
             if target.options.dry_run {
                 return Ok(Ok(value));
