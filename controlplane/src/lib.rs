@@ -8,10 +8,8 @@
 //! | `config` | what a control plane is started with |
 //! | `server` | starts and stops the parts |
 //! | `supervise` | starts a part that ended anew, and tells how it is |
-//! | `budget` | what a part may ask of the API server at once |
 #![forbid(unsafe_code)]
 
-mod budget;
 mod config;
 mod server;
 mod supervise;

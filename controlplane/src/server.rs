@@ -30,7 +30,6 @@ use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    budget::Budget,
     config::{ServerConfig, ServerConfigError, StoreEngine},
     supervise::supervise,
 };
@@ -40,10 +39,6 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long clients in this process get to let go of the store.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 const RELEASE_POLL: Duration = Duration::from_millis(2);
-/// Calls that the controllers, and the scheduler, may have under way at once: a fraction of what the server takes on, and
-/// more than its group commit gathers.
-const CONTROLLER_CALLS: usize = 128;
-const SCHEDULER_CALLS: usize = 64;
 /// Longest prefix of a node's podCIDR: a /24 of 254 pods, as upstream.
 const NODE_MASK_BITS: u8 = 24;
 
@@ -259,13 +254,12 @@ pub(crate) async fn open(config: &ServerConfig, server_dir: PathBuf) -> Result<(
 /// Each controller as its own service account, with what `system:controller:*` gives it; what they share as
 /// `system:kube-controller-manager`.
 fn controller_clients(apiserver: &Arc<ApiServer>) -> Clients {
-    let budget = Budget::new(CONTROLLER_CALLS);
-    let shared = budget.client(apiserver.client(UserInfo::new("system:kube-controller-manager", &[])));
+    let shared = apiserver.client(UserInfo::new("system:kube-controller-manager", &[]));
     // Weak: what the controllers hold keeps no stopped server alive.
     let server = Arc::downgrade(apiserver);
     let fallback = shared.clone();
     Clients::new(shared, move |account| match server.upgrade() {
-        Some(server) => budget.client(server.client(UserInfo::service_account("kube-system", account))),
+        Some(server) => server.client(UserInfo::service_account("kube-system", account)),
         None => fallback.clone(),
     })
 }
@@ -278,7 +272,6 @@ fn start_parts(
 ) -> Vec<(&'static str, JoinHandle<()>)> {
     let mut parts = Vec::new();
     let client = apiserver.client(UserInfo::new("system:kube-scheduler", &[]));
-    let client = Budget::new(SCHEDULER_CALLS).client(client);
     let scheduling = SchedulerConfig::default();
     let metrics = scheduling.metrics.clone();
     apiserver.expose(move |out| metrics.write(out));

@@ -63,13 +63,16 @@ async fn accounts_of_one_namespace_share_their_part() {
 }
 
 #[tokio::test]
-async fn calls_from_this_process_wait_for_a_place() {
+async fn calls_from_this_process_wait_for_each_other_alone() {
     let limits = limits();
     let user = UserInfo::new("system:kube-scheduler", &[]);
     let mut held = places(&limits, &user, true, PODS, PARTS).await;
     let next = places(&limits, &user, true, PODS, 1);
     let mut next = std::pin::pin!(next);
     assert!(futures::poll!(next.as_mut()).is_pending());
+    for other in [UserInfo::component("admin"), UserInfo::new("plain", &[])] {
+        assert_eq!(places(&limits, &other, false, PODS, 1).await.len(), 1, "{} does not wait", other.name);
+    }
     held.pop();
     assert_eq!(next.await.len(), 1);
 }

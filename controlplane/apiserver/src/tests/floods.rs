@@ -112,6 +112,18 @@ async fn an_answer_keeps_its_place_until_it_has_gone() {
 }
 
 #[tokio::test]
+async fn a_burst_of_the_clusters_own_parts_is_carried_out() {
+    let server = testing::server().await;
+    let part = Raw::of(&server, UserInfo::new("system:kube-controller-manager", &["system:masters"]));
+    let burst = (0..MANY).map(|name| {
+        let part = part.clone();
+        async move { part.post(CONFIG_MAPS, config_map(&format!("c{name}"))).await.0 }
+    });
+    let codes = futures::future::join_all(burst).await;
+    assert!(codes.iter().all(|code| *code == 201), "{codes:?}");
+}
+
+#[tokio::test]
 async fn many_watches_of_one_identity_are_not_everybodys() {
     let server = testing::server().await;
     let admin = Raw::of(&server, UserInfo::component("admin"));
