@@ -1,8 +1,8 @@
 //! What a YAML text may cost: looked at event by event, before anything is built of it.
 //!
 //! The reader that builds values scans each token past all flow collections that are open, so nesting makes it quadratic,
-//! and an alias costs a stranger one byte for as much as its anchor holds. Here the text is left at the first event that
-//! goes too deep or repeats too much.
+//! and an alias costs a stranger one byte for as much as its anchor holds. It also keeps each event, a hundred times what
+//! a one-byte scalar takes. Here the text is left at the first event that goes too deep, repeats too much or is one too many.
 //!
 //! Not here: what the text means.
 
@@ -14,6 +14,9 @@ use libyaml_safer::{EventData, Parser};
 const MAX_DEPTH: usize = 127;
 /// Most that aliases may add, in bytes; a node counts for one.
 const MAX_ALIASED: usize = 1 << 20;
+/// Most scalars and collections, aliases spelled out. The reader holds some 200 bytes for each: 40 MB at the most. The
+/// largest manifests that are published, definitions of 1 MB, have a third of them.
+const MAX_NODES: usize = 200_000;
 
 /// Whether the text may be given to the reader.
 ///
@@ -32,7 +35,7 @@ pub(super) fn check(body: &[u8]) -> Result<(), String> {
             EventData::StreamStart { .. } | EventData::DocumentStart { .. } => {}
             EventData::DocumentEnd { .. } => seen.anchors.clear(),
             EventData::Alias { anchor } => seen.alias(&anchor)?,
-            EventData::Scalar { anchor, value, .. } => seen.scalar(anchor, value.len()),
+            EventData::Scalar { anchor, value, .. } => seen.scalar(anchor, value.len())?,
             EventData::SequenceStart { anchor, .. } | EventData::MappingStart { anchor, .. } => seen.open(anchor)?,
             EventData::SequenceEnd | EventData::MappingEnd => seen.close(),
         }
@@ -93,26 +96,44 @@ fn malformed(error: &libyaml_safer::Error) -> String {
 enum Anchored {
     /// It is still being read: an alias would contain itself.
     Open,
-    Bytes(usize),
+    Held(Amount),
+}
+
+/// How much of a text.
+#[derive(Clone, Copy, Default)]
+struct Amount {
+    /// One more for each node.
+    bytes: usize,
+    nodes: usize,
 }
 
 #[derive(Default)]
 struct Seen {
-    /// Bytes and nodes so far, aliases spelled out.
-    bytes: usize,
-    /// Those of them that aliases stand for.
+    /// So far, aliases spelled out.
+    all: Amount,
+    /// The bytes of it that aliases stand for.
     aliased: usize,
-    /// Of each open collection: its anchor, and `bytes` where it began.
-    open: Vec<(Option<String>, usize)>,
+    /// Of each open collection: its anchor, and `all` where it began.
+    open: Vec<(Option<String>, Amount)>,
     anchors: HashMap<String, Anchored>,
 }
 
 impl Seen {
-    fn scalar(&mut self, anchor: Option<String>, length: usize) {
-        self.bytes = self.bytes.saturating_add(length + 1);
+    fn scalar(&mut self, anchor: Option<String>, length: usize) -> Result<(), String> {
+        let held = Amount { bytes: length + 1, nodes: 1 };
         if let Some(anchor) = anchor {
-            self.anchors.insert(anchor, Anchored::Bytes(length + 1));
+            self.anchors.insert(anchor, Anchored::Held(held));
         }
+        self.add(held)
+    }
+
+    fn add(&mut self, held: Amount) -> Result<(), String> {
+        self.all.bytes = self.all.bytes.saturating_add(held.bytes);
+        self.all.nodes = self.all.nodes.saturating_add(held.nodes);
+        if self.all.nodes > MAX_NODES {
+            return Err(format!("document contains more than {MAX_NODES} nodes"));
+        }
+        Ok(())
     }
 
     fn open(&mut self, anchor: Option<String>) -> Result<(), String> {
@@ -122,14 +143,14 @@ impl Seen {
         if let Some(anchor) = &anchor {
             self.anchors.insert(anchor.clone(), Anchored::Open);
         }
-        self.open.push((anchor, self.bytes));
-        self.bytes += 1;
-        Ok(())
+        self.open.push((anchor, self.all));
+        self.add(Amount { bytes: 1, nodes: 1 })
     }
 
     fn close(&mut self) {
         if let Some((Some(anchor), start)) = self.open.pop() {
-            self.anchors.insert(anchor, Anchored::Bytes(self.bytes - start));
+            let held = Amount { bytes: self.all.bytes - start.bytes, nodes: self.all.nodes - start.nodes };
+            self.anchors.insert(anchor, Anchored::Held(held));
         }
     }
 
@@ -137,13 +158,12 @@ impl Seen {
         match self.anchors.get(anchor) {
             None => Err(format!("unknown anchor '{anchor}' referenced")),
             Some(Anchored::Open) => Err(format!("anchor '{anchor}' value contains itself")),
-            Some(Anchored::Bytes(bytes)) => {
-                self.bytes = self.bytes.saturating_add(*bytes);
-                self.aliased = self.aliased.saturating_add(*bytes);
+            Some(&Anchored::Held(held)) => {
+                self.aliased = self.aliased.saturating_add(held.bytes);
                 if self.aliased > MAX_ALIASED {
                     return Err("document contains excessive aliasing".to_owned());
                 }
-                Ok(())
+                self.add(held)
             }
         }
     }
@@ -210,9 +230,20 @@ mod tests {
             let aliases = vec![format!("*a{}", level - 1); 9].join(", ");
             let _ = writeln!(bomb, "a{level}: &a{level} [{aliases}]");
         }
-        assert_eq!(check(bomb.as_bytes()), Err("document contains excessive aliasing".to_owned()));
+        assert_eq!(check(bomb.as_bytes()), Err("document contains more than 200000 nodes".to_owned()));
         assert_eq!(check(b"a: &a [*a, *a]"), Err("anchor 'a' value contains itself".to_owned()));
         assert_eq!(check(b"a: *b"), Err("unknown anchor 'b' referenced".to_owned()));
+    }
+
+    #[test]
+    fn nodes_are_counted_with_what_aliases_stand_for() {
+        let many = |nodes: usize| format!("[{}]", "a,".repeat(nodes - 1));
+        assert_eq!(check(many(MAX_NODES).as_bytes()), Ok(()));
+        let aliases = format!("- &a [{}]\n{}", "x,".repeat(999), "- *a\n".repeat(MAX_NODES / 1000));
+        for text in [many(MAX_NODES + 1), aliases, "a:\n".repeat(MAX_NODES), "- \n".repeat(MAX_NODES)] {
+            let why = check(text.as_bytes()).unwrap_err();
+            assert_eq!(why, "document contains more than 200000 nodes", "{}", &text[..40]);
+        }
     }
 
     #[test]
