@@ -286,6 +286,19 @@ impl Limits {
         })
     }
 
+    /// All cores for large bodies of everybody else: what is large waits.
+    #[cfg(test)]
+    pub(crate) async fn take_cores(&self) -> SemaphorePermit<'_> {
+        let all = u32::try_from(self.large.available_permits()).unwrap();
+        self.large.acquire_many(all).await.unwrap()
+    }
+
+    /// Bytes of large bodies that wait for a core or have one.
+    #[cfg(test)]
+    pub(crate) fn large_bytes(&self) -> usize {
+        self.large_bytes.taken()
+    }
+
     async fn core(cores: &Semaphore) -> Result<SemaphorePermit<'_>, Status> {
         match tokio::time::timeout(LARGE_WAIT, cores.acquire()).await {
             Ok(Ok(permit)) => Ok(permit),

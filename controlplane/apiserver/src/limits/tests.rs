@@ -93,15 +93,14 @@ fn bodies_take_room_as_they_come() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_bodies_are_worked_on_a_few_at_once_and_small_ones_do_not_wait() {
     let limits = Arc::new(limits());
-    let all = u32::try_from(limits.large.available_permits()).unwrap();
-    let taken = limits.large.acquire_many(all).await.unwrap();
+    let taken = limits.take_cores().await;
     let user = limits.asking(&UserInfo::new("bob", &[]), false);
     assert_eq!(limits.worked_on(user, 10, async { Ok(1) }).await.unwrap(), 1);
     let large = {
         let limits = Arc::clone(&limits);
         tokio::spawn(async move { limits.worked_on(user, LARGE, async { Ok(2) }).await })
     };
-    while limits.large_bytes.taken() == 0 {
+    while limits.large_bytes() == 0 {
         tokio::task::yield_now().await;
     }
     assert!(!large.is_finished());
