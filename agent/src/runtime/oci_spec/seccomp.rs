@@ -15,6 +15,9 @@ pub enum ProfileError {
     /// Not an object, or without `defaultAction`.
     #[error("no defaultAction")]
     NoDefaultAction,
+    /// A rule for kernels from a version on that is none.
+    #[error("minKernel {0:?}: expected MAJOR.MINOR, such as \"4.8\"")]
+    MinKernel(String),
 }
 
 static DEFAULT: LazyLock<Value> = LazyLock::new(|| {
@@ -35,6 +38,13 @@ pub fn from_profile(text: &str, caps: &[String]) -> Result<Value, ProfileError> 
     let profile: Value = serde_json::from_str(text)?;
     if !profile["defaultAction"].is_string() {
         return Err(ProfileError::NoDefaultAction);
+    }
+    for rule in profile["syscalls"].as_array().into_iter().flatten() {
+        for wanted in [&rule["includes"]["minKernel"], &rule["excludes"]["minKernel"]] {
+            if !wanted.is_null() && wanted.as_str().and_then(major_minor).is_none() {
+                return Err(ProfileError::MinKernel(wanted.as_str().unwrap_or_default().to_owned()));
+            }
+        }
     }
     Ok(resolve(&profile, caps))
 }
@@ -64,20 +74,8 @@ fn resolve(profile: &Value, caps: &[String]) -> Value {
         }
         None => profile.get("architectures").cloned().unwrap_or_else(|| json!([native])),
     };
-    let applies = |rule: &&Value| {
-        let lists = |condition: &Value, name: &str, has: &dyn Fn(&str) -> bool| -> Option<bool> {
-            let list = condition[name].as_array().filter(|list| !list.is_empty())?;
-            Some(list.iter().filter_map(Value::as_str).any(has))
-        };
-        let has_cap = |cap: &str| caps.iter().any(|own| own == cap);
-        let has_arch = |arch: &str| arch == short;
-        let (includes, excludes) = (&rule["includes"], &rule["excludes"]);
-        lists(includes, "caps", &has_cap).unwrap_or(true)
-            && lists(includes, "arches", &has_arch).unwrap_or(true)
-            && !lists(excludes, "caps", &has_cap).unwrap_or(false)
-            && !lists(excludes, "arches", &has_arch).unwrap_or(false)
-    };
-    let rules = profile["syscalls"].as_array().into_iter().flatten().filter(applies).map(|rule| {
+    let machine = Machine { caps, arch: short, kernel: *KERNEL };
+    let rules = profile["syscalls"].as_array().into_iter().flatten().filter(|rule| machine.has(rule)).map(|rule| {
         let names = rule.get("names").cloned().unwrap_or_else(|| json!([rule["name"]]));
         let mut clean = json!({ "names": names, "action": rule["action"] });
         for name in ["errnoRet", "args"] {
@@ -91,4 +89,54 @@ fn resolve(profile: &Value, caps: &[String]) -> Value {
     });
     out["syscalls"] = Value::Array(rules.collect());
     out
+}
+
+/// The running kernel's version; the oldest where it cannot be told.
+static KERNEL: LazyLock<(u32, u32)> = LazyLock::new(|| {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    major_minor(release.trim()).unwrap_or_default()
+});
+
+/// `6.1.0-18-amd64` is (6, 1).
+fn major_minor(release: &str) -> Option<(u32, u32)> {
+    let (major, rest) = release.split_once('.')?;
+    let minor = rest.split(|character: char| !character.is_ascii_digit()).next()?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// What rules ask for.
+struct Machine<'a> {
+    /// Of the container.
+    caps: &'a [String],
+    /// As `includes.arches` names it.
+    arch: &'a str,
+    kernel: (u32, u32),
+}
+
+impl Machine<'_> {
+    /// Whether a rule is part of the profile here, as Docker reads it: `includes` wants every capability and one of the
+    /// architectures, `excludes` none of either.
+    fn has(&self, rule: &Value) -> bool {
+        let (includes, excludes) = (&rule["includes"], &rule["excludes"]);
+        let mut arches = list(includes, "arches").peekable();
+        list(includes, "caps").all(|cap| self.has_cap(cap))
+            && (arches.peek().is_none() || arches.any(|arch| arch == self.arch))
+            && self.is_from(&includes["minKernel"]).unwrap_or(true)
+            && !list(excludes, "caps").any(|cap| self.has_cap(cap))
+            && !list(excludes, "arches").any(|arch| arch == self.arch)
+            && !self.is_from(&excludes["minKernel"]).unwrap_or(false)
+    }
+
+    fn has_cap(&self, cap: &str) -> bool {
+        self.caps.iter().any(|own| own == cap)
+    }
+
+    /// Whether the kernel is of this version or newer. `None`: no version is asked for.
+    fn is_from(&self, version: &Value) -> Option<bool> {
+        version.as_str().and_then(major_minor).map(|wanted| self.kernel >= wanted)
+    }
+}
+
+fn list<'a>(condition: &'a Value, name: &str) -> impl Iterator<Item = &'a str> {
+    condition[name].as_array().into_iter().flatten().filter_map(Value::as_str)
 }

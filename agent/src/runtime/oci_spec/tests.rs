@@ -213,8 +213,30 @@ fn default_profile_depends_on_capabilities() {
 }
 
 #[test]
+fn a_localhost_rule_wants_all_that_it_includes() {
+    let takes = |condition: serde_json::Value, caps: &[&str]| {
+        let mut rule = json!({"names": ["mount"], "action": "SCMP_ACT_ALLOW"});
+        rule.as_object_mut().unwrap().extend(condition.as_object().unwrap().clone());
+        let text = json!({"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [rule]}).to_string();
+        let caps: Vec<String> = caps.iter().map(|cap| (*cap).to_owned()).collect();
+        seccomp::from_profile(&text, &caps).unwrap()["syscalls"].as_array().unwrap().len() == 1
+    };
+    let two = json!({"includes": {"caps": ["CAP_A", "CAP_B"]}});
+    assert!(!takes(two.clone(), &["CAP_A"]));
+    assert!(takes(two, &["CAP_B", "CAP_A"]));
+    let neither = json!({"excludes": {"caps": ["CAP_A", "CAP_B"]}});
+    assert!(!takes(neither.clone(), &["CAP_B"]));
+    assert!(takes(neither, &[]));
+    assert!(takes(json!({"includes": {"minKernel": "2.6"}}), &[]));
+    assert!(!takes(json!({"includes": {"minKernel": "999.0"}}), &[]));
+    assert!(!takes(json!({"excludes": {"minKernel": "2.6"}}), &[]));
+    assert!(!takes(json!({"includes": {"arches": ["none"]}}), &[]));
+}
+
+#[test]
 fn unusable_localhost_profile_is_refused() {
-    for text in ["", "[]", "{}", "{\"defaultAction\": 3}"] {
+    let min_kernel = r#"{"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [{"includes": {"minKernel": "new"}}]}"#;
+    for text in ["", "[]", "{}", "{\"defaultAction\": 3}", min_kernel] {
         assert!(seccomp::from_profile(text, &[]).is_err(), "{text:?}");
     }
 }
