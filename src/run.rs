@@ -7,7 +7,7 @@ use std::{future::Future, pin::pin, time::Duration};
 use anyhow::Context;
 use coracle_agent::ApiAccess;
 use coracle_controlplane::{Server, UserInfo};
-use coracle_telemetry::Chain;
+use coracle_telemetry::{Chain, spawn};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -86,7 +86,7 @@ where
     let shutdown = CancellationToken::new();
     let result = runtime.block_on(async {
         let signals = watch_signals(shutdown.clone())?;
-        let housekeeping = tokio::spawn(memory::give_back());
+        let housekeeping = spawn("give memory back", memory::give_back());
         let result = main(shutdown).await;
         signals.abort();
         housekeeping.abort();
@@ -99,7 +99,7 @@ where
 fn watch_signals(shutdown: CancellationToken) -> anyhow::Result<tokio::task::JoinHandle<()>> {
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
-    Ok(tokio::spawn(async move {
+    Ok(spawn("listen for signals", async move {
         for first in [true, false] {
             tokio::select! {
                 _ = terminate.recv() => {}

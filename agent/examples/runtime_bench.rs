@@ -191,7 +191,7 @@ async fn main() {
     let together = Instant::now();
     let all = (0..pods).map(|number| {
         let (runtime, config) = (runtime.clone(), sandbox(number, &root));
-        tokio::spawn(async move {
+        coracle_telemetry::spawn("task of a test", async move {
             let made = runtime.run_pod_sandbox(&config).await.expect("run a sandbox");
             let id = runtime.create_container(&made.id, &container()).await.expect("create a container");
             runtime.start_container(&id).await.expect("start a container");

@@ -5,6 +5,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
+use coracle_telemetry::Doubling;
 use tokio::time::Instant;
 
 /// First delay.
@@ -12,18 +13,22 @@ const INITIAL: Duration = Duration::from_secs(10);
 /// Longest delay.
 const MAX: Duration = Duration::from_secs(300);
 
+/// As `kubectl describe` and everybody who waits knows them: no jitter.
+const DELAYS: Doubling = Doubling::new(INITIAL, MAX);
+
 struct Entry {
-    delay: Duration,
+    /// Tries before the last.
+    tries: u32,
     last_update: Instant,
 }
 
 /// Delays by key. Owned by one pod worker.
 #[derive(Default)]
-pub(crate) struct Backoff {
+pub(crate) struct RestartBackoff {
     entries: HashMap<String, Entry>,
 }
 
-impl Backoff {
+impl RestartBackoff {
     /// How long `key` must still wait after what happened at `event`; `None` when it may go on now.
     pub(crate) fn remaining(&self, key: &str, event: Instant, now: Instant) -> Option<(Duration, Duration)> {
         let entry = self.entries.get(key)?;
@@ -31,17 +36,18 @@ impl Backoff {
             return None;
         }
         let since = now.saturating_duration_since(event);
-        entry.delay.checked_sub(since).filter(|left| !left.is_zero()).map(|left| (left, entry.delay))
+        let delay = DELAYS.after(entry.tries);
+        delay.checked_sub(since).filter(|left| !left.is_zero()).map(|left| (left, delay))
     }
 
     /// Counts one more try, made now because of what happened at `event`.
     pub(crate) fn next(&mut self, key: &str, event: Instant, now: Instant) {
-        let delay = match self.entries.get(key) {
-            Some(entry) if !has_expired(event, entry.last_update) => (entry.delay * 2).min(MAX),
-            _ => INITIAL,
+        let tries = match self.entries.get(key) {
+            Some(entry) if !has_expired(event, entry.last_update) => entry.tries.saturating_add(1),
+            _ => 0,
         };
         self.entries.retain(|_, entry| !has_expired(now, entry.last_update));
-        self.entries.insert(key.to_owned(), Entry { delay, last_update: now });
+        self.entries.insert(key.to_owned(), Entry { tries, last_update: now });
     }
 
     /// Forgets a key.
@@ -68,12 +74,12 @@ mod tests {
 
     #[test]
     fn first_restart_is_immediate() {
-        assert_eq!(Backoff::default().remaining("a", at(0), at(0)), None);
+        assert_eq!(RestartBackoff::default().remaining("a", at(0), at(0)), None);
     }
 
     #[test]
     fn delay_doubles_to_five_minutes() {
-        let mut backoff = Backoff::default();
+        let mut backoff = RestartBackoff::default();
         let mut now = 1000;
         let mut delays = Vec::new();
         for _ in 0..7 {
@@ -87,7 +93,7 @@ mod tests {
 
     #[test]
     fn ten_quiet_minutes_reset_it() {
-        let mut backoff = Backoff::default();
+        let mut backoff = RestartBackoff::default();
         backoff.next("a", at(0), at(0));
         backoff.next("a", at(10), at(10));
         assert_eq!(backoff.remaining("a", at(700), at(700)), None);

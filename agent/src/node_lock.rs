@@ -98,7 +98,7 @@ mod tests {
         NodeLock::acquire_soon(dir.path()).await.expect_err("held");
         assert!(began.elapsed() >= PATIENCE, "{:?}", began.elapsed());
         let path = dir.path().to_owned();
-        let second = tokio::spawn(async move { NodeLock::acquire_soon(&path).await });
+        let second = coracle_telemetry::spawn("task of a test", async move { NodeLock::acquire_soon(&path).await });
         tokio::time::sleep(PATIENCE / 2).await;
         drop(first);
         second.await.expect("no panic").expect("free by then");

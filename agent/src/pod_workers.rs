@@ -23,7 +23,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use coracle_telemetry::Chain;
+use coracle_telemetry::{Backoff, Chain};
 use k8s_openapi::api::core::v1::Pod;
 use tokio::{
     sync::{Notify, mpsc, watch},
@@ -34,7 +34,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     admission::Refusal,
     allocation,
-    backoff::Backoff,
+    backoff::RestartBackoff,
     context::NodeContext,
     eviction::manager::Eviction,
     objects::FRESH,
@@ -174,7 +174,7 @@ struct PodWorker {
     wake: Arc<Notify>,
     shutdown: CancellationToken,
     probes: PodProbes,
-    restarts: Backoff,
+    restarts: RestartBackoff,
     pulls: images::PullBackoff,
     waiting: BTreeMap<String, WaitingReason>,
     termination_messages: HashMap<ContainerId, String>,
@@ -189,7 +189,7 @@ struct PodWorker {
     began: Instant,
     started_at: SystemTime,
     volumes_checked: Option<Instant>,
-    failures: u32,
+    retry: Backoff,
 }
 
 /// How a sync ended.
@@ -221,7 +221,7 @@ impl PodWorker {
             wake,
             shutdown,
             probes: PodProbes::default(),
-            restarts: Backoff::default(),
+            restarts: RestartBackoff::default(),
             pulls: images::PullBackoff::default(),
             waiting: BTreeMap::new(),
             termination_messages: HashMap::new(),
@@ -234,7 +234,7 @@ impl PodWorker {
             began: Instant::now(),
             started_at: SystemTime::now(),
             volumes_checked: None,
-            failures: 0,
+            retry: Backoff::new(RETRY_MIN, RETRY_MAX),
         }
     }
 
@@ -259,15 +259,11 @@ impl PodWorker {
             let pause = match self.sync().await {
                 Progress::Finished => return true,
                 Progress::Settled(pause) => {
-                    self.failures = 0;
+                    self.retry.reset();
                     let deferred = self.resize_pending.as_ref().is_some_and(|why| why.reason == allocation::DEFERRED);
                     pause.unwrap_or(resync).min(if deferred { resize::ROOM_PAUSE } else { resync })
                 }
-                Progress::Failed => {
-                    let pause = RETRY_MIN.saturating_mul(1 << self.failures.min(8)).min(RETRY_MAX);
-                    self.failures += 1;
-                    pause
-                }
+                Progress::Failed => self.retry.pause(),
             };
             tokio::select! {
                 () = self.shutdown.cancelled() => return false,

@@ -18,6 +18,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use coracle_telemetry::Backoff;
 use k8s_openapi::{
     api::core::v1::{Container, Pod, Probe},
     apimachinery::pkg::util::intstr::IntOrString,
@@ -35,8 +36,9 @@ use crate::{
     runtime::types::{ContainerId, ContainerState, ContainerStatus},
 };
 
-/// First distance of early tries.
+/// First and longest distance of early tries.
 const EARLY: Duration = Duration::from_millis(5);
+const EARLY_MAX: Duration = Duration::from_secs(1);
 
 /// What one try found out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -192,7 +194,7 @@ fn spawn(target: &Target, seed: Option<ProbeState>) -> Probed {
             ProbeWorker { target: target.clone(), shared: Arc::clone(&shared), kind, probe, seeded: seed.is_some() };
         let stop = stop.clone();
         // Ended by its token, which the owner's guard cancels.
-        drop(tokio::spawn(async move {
+        drop(coracle_telemetry::spawn("probe", async move {
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = worker.run() => {}
@@ -267,19 +269,19 @@ impl ProbeWorker {
     /// Early tries within the first period; whether one succeeded.
     async fn hasten(&self, period: Duration) -> bool {
         let end = tokio::time::Instant::now() + period;
-        let mut pause = EARLY;
+        let mut pauses = Backoff::new(EARLY, EARLY_MAX);
         loop {
             let outcome = self.attempt().await;
             if matches!(outcome, Outcome::Success | Outcome::Warning(_)) {
                 self.warn(&outcome);
                 return true;
             }
+            let pause = pauses.pause();
             if tokio::time::Instant::now() + pause >= end {
                 tokio::time::sleep_until(end).await;
                 return false;
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_secs(1));
         }
     }
 

@@ -17,7 +17,7 @@ mod service_route;
 use std::{net::IpAddr, pin::pin, time::Duration};
 
 use coracle_cni::iptables::{Iptables, IptablesError};
-use coracle_telemetry::Chain;
+use coracle_telemetry::{Backoff, Chain};
 use futures::StreamExt as _;
 use ipnet::IpNet;
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
@@ -128,6 +128,7 @@ pub async fn run(client: kube::Client, config: ProxyConfig, shutdown: Cancellati
         repair_interval: config.repair_interval,
         pulse: config.pulse.clone(),
         retry_delay: None,
+        retry: Backoff::new(RETRY_DELAY, config.repair_interval),
         targets,
         _cleaning: cleaning,
         news: config.news,
@@ -148,6 +149,7 @@ struct Proxy {
     pulse: Pulse,
     /// Set after a failure.
     retry_delay: Option<Duration>,
+    retry: Backoff,
     /// Where UDP flows may go, for the cleaning.
     targets: latest::Sender<Targets>,
     /// Ends with the proxy.
@@ -163,6 +165,7 @@ impl Proxy {
         let (mut services, mut slices) = (pin!(services), pin!(slices));
         let mut repair_at = Instant::now() + self.repair_interval;
         let (mut look_at, mut pause) = (Instant::now() + LOOK_INTERVAL, LOOK_INTERVAL);
+        let mut repairs = Backoff::new(LOOK_INTERVAL * 4, self.repair_interval);
         // When the next write would be due if they came evenly: at most `WRITE_CREDIT` intervals ahead of the clock.
         let mut even = Instant::now();
         loop {
@@ -190,7 +193,12 @@ impl Proxy {
                         // Somebody who removes rules again and again, or an iptables that prints them otherwise than
                         // they were written, gets no more than the regular comparison in the end.
                         let repaired = self.repair().await;
-                        pause = if repaired { (pause * 2).min(self.repair_interval) } else { LOOK_INTERVAL };
+                        if repaired {
+                            pause = repairs.pause().max(LOOK_INTERVAL);
+                        } else {
+                            repairs.reset();
+                            pause = LOOK_INTERVAL;
+                        }
                     }
                     look_at = Instant::now() + pause.max(started.elapsed() * LOOK_PAUSE);
                     continue;
@@ -293,12 +301,13 @@ impl Proxy {
         match result {
             Ok(changed) => {
                 self.retry_delay = None;
+                self.retry.reset();
                 let refused = self.writer.as_ref().map_or(0, Writer::refused);
                 self.tell(News::Written { refused });
                 Some(changed)
             }
             Err(error) => {
-                let delay = self.retry_delay.map_or(RETRY_DELAY, |delay| (delay * 2).min(self.repair_interval));
+                let delay = self.retry.pause();
                 self.retry_delay = Some(delay);
                 tracing::error!(error = %Chain(&error), ?delay, "cannot write Service rules; trying again");
                 self.tell(News::Failing { why: error.to_string() });

@@ -2,12 +2,11 @@
 
 mod network;
 
-use std::{future::Future, path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use coracle_telemetry::Chain;
-use futures::future::BoxFuture;
+use coracle_telemetry::{Chain, Doubling, Health, Tasks};
 use rustls_pki_types::CertificateDer;
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -38,8 +37,7 @@ use crate::{
 
 /// Pods that a listing brings at once fit in; more make the watch wait.
 const SOURCE_QUEUE: usize = 64;
-const RESTART_MIN: Duration = Duration::from_secs(1);
-const RESTART_MAX: Duration = Duration::from_secs(60);
+const RESTART: Doubling = Doubling::new(Duration::from_secs(1), Duration::from_secs(60));
 const REPAIR_INTERVAL: Duration = Duration::from_secs(30);
 /// Foreign plugins are called once for each vanished sandbox.
 const NETWORK_GC_LIMIT: Duration = Duration::from_secs(60);
@@ -70,7 +68,7 @@ pub(crate) async fn run(config: AgentConfig, access: ApiAccess, shutdown: Cancel
     }
     let _lock = NodeLock::acquire_soon(&config.run_dir).await?;
     Machine::read(&config).check()?;
-    let mut tasks = Tasks::new(shutdown.clone());
+    let mut groups = Groups::new(shutdown.clone());
     let (client, client_ca) = match access {
         ApiAccess::InProcess(client) => (client, read_ca(&config)?),
         ApiAccess::Join { server, token } => {
@@ -83,15 +81,15 @@ pub(crate) async fn run(config: AgentConfig, access: ApiAccess, shutdown: Cancel
                 (joined.identity, || None),
                 shutdown.clone(),
             );
-            tasks.spawn("renew the client certificate", renew);
+            groups.tasks.add("renew the client certificate", renew);
             (joined.client, Some(joined.ca))
         }
     };
     let parts = real_parts(&config, client_ca).await?;
     let pulse = Pulse::default();
-    network::spawn(&mut tasks, &config, &client, &parts, &pulse);
-    spawn_node(&mut tasks, config.clone(), client, parts, pulse);
-    tasks.finish(config.stop_timeout).await
+    network::spawn(&mut groups, &config, &client, &parts, &pulse);
+    spawn_node(&mut groups, config.clone(), client, parts, pulse);
+    groups.finish(config.stop_timeout).await
 }
 
 /// What a real node is made of.
@@ -181,15 +179,10 @@ fn read_ca(config: &AgentConfig) -> Result<Option<CertificateDer<'static>>, Agen
     }
 }
 
-type AnyError = Box<dyn std::error::Error + Send + Sync>;
-
-fn boxed<E: std::error::Error + Send + Sync + 'static>(error: E) -> AnyError {
-    Box::new(error)
-}
-
 /// Everything but the network: what runs the same in tests.
-pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::Client, parts: Parts, pulse: Pulse) {
-    let shutdown = tasks.shutdown.clone();
+pub(crate) fn spawn_node(groups: &mut Groups, config: AgentConfig, client: kube::Client, parts: Parts, pulse: Pulse) {
+    let Groups { tasks, late, health } = groups;
+    let (shutdown, stop_late) = (tasks.stop(), late.stop());
     let pods_dir = config.agent_dir().join("pods");
     let machine = Arc::new(Machine::read(&config));
     let (events, event_writer) = EventRecorder::new(client.clone(), &config.node_name);
@@ -228,122 +221,59 @@ pub(crate) fn spawn_node(tasks: &mut Tasks, config: AgentConfig, client: kube::C
     let (checkpoints, checkpoint_writer) = Checkpoints::new(pods_dir.clone());
     let (source, pods) = mpsc::channel(SOURCE_QUEUE);
     let (evict, evictions) = mpsc::channel(1);
-    // What writes for others stops only once they have come to rest.
-    let late = tasks.late.clone();
     let sync_loop =
         SyncLoop::new(Arc::clone(&ctx), client.clone(), checkpoints, pods_dir, (pods, evictions), shutdown.clone());
     let name = config.node_name.clone();
     let interval = config.lease_interval;
     let lease = node::lease::run(client.clone(), name.clone(), interval, node_view, pulse.clone(), shutdown.clone());
-    tasks.spawn_late("write statuses", status_writer.run(late.clone()));
-    tasks.spawn_late("write events", event_writer.run(late.clone()));
-    tasks.spawn_late("write checkpoints", async move {
-        let _ = late.run_until_cancelled(checkpoint_writer).await;
+    // What writes for others stops only once they have come to rest.
+    late.add("write statuses", status_writer.run(stop_late.clone()));
+    late.add("write events", event_writer.run(stop_late.clone()));
+    late.add("write checkpoints", async move {
+        let _ = stop_late.run_until_cancelled(checkpoint_writer).await;
     });
-    tasks.spawn("keep the Lease", lease);
-    tasks.spawn("compare the clock", node::clock::run(client.clone(), clock, shutdown.clone()));
-    tasks.spawn("watch Services", Arc::clone(&services).run(client.clone(), pulse.clone(), shutdown.clone()));
-    tasks.spawn("watch pods", pod_source::apiserver::run(client.clone(), name, source, pulse, shutdown.clone()));
-    tasks.spawn("keep the Node", manager.run(shutdown.clone()));
-    tasks.spawn("sync pods", sync_loop.run());
-    tasks.spawn("weigh the QoS classes", crate::qos_cgroups::run(Arc::clone(&ctx), shutdown.clone()));
+    tasks.add("keep the Lease", lease);
+    tasks.add("compare the clock", node::clock::run(client.clone(), clock, shutdown.clone()));
+    tasks.add("watch Services", Arc::clone(&services).run(client.clone(), pulse.clone(), shutdown.clone()));
+    tasks.add("watch pods", pod_source::apiserver::run(client.clone(), name, source, pulse, shutdown.clone()));
+    tasks.add("keep the Node", manager.run(shutdown.clone()));
+    tasks.add("sync pods", sync_loop.run());
+    tasks.add("weigh the QoS classes", crate::qos_cgroups::run(Arc::clone(&ctx), shutdown.clone()));
     let limits = eviction::local_storage::run(Arc::clone(&ctx), evict.clone(), shutdown.clone());
-    tasks.spawn("hold pods to their disk limits", limits);
-    tasks.spawn("evict pods", eviction::manager::run(Arc::clone(&ctx), evict, shutdown.clone()));
-    tasks.spawn("rotate logs", crate::logs::rotate::run(Arc::clone(&ctx), shutdown.clone()));
-    tasks.spawn("collect garbage", crate::gc::run(Arc::clone(&ctx), shutdown.clone()));
+    tasks.add("hold pods to their disk limits", limits);
+    tasks.add("evict pods", eviction::manager::run(Arc::clone(&ctx), evict, shutdown.clone()));
+    tasks.add("rotate logs", crate::logs::rotate::run(Arc::clone(&ctx), shutdown.clone()));
+    tasks.add("collect garbage", crate::gc::run(Arc::clone(&ctx), shutdown.clone()));
     if let Some(ca) = parts.client_ca {
         let usage = Arc::default();
-        let server = server::ServerContext { ctx, client, ca, usage, rules: parts.rules };
-        tasks.spawn("serve the node's API", server::run(server, shutdown));
+        let server = server::ServerContext { ctx, client, ca, usage, rules: parts.rules, health: health.clone() };
+        tasks.add("serve the node's API", server::run(server, shutdown));
     }
 }
 
 /// The tasks of a node, and how they end: first those that follow `shutdown`, then those that write for them.
-pub(crate) struct Tasks {
-    shutdown: CancellationToken,
-    late: CancellationToken,
-    set: JoinSet<&'static str>,
-    late_set: JoinSet<&'static str>,
+pub(crate) struct Groups {
+    tasks: Tasks,
+    late: Tasks,
+    health: Health,
 }
 
-impl Tasks {
+impl Groups {
     pub(crate) fn new(shutdown: CancellationToken) -> Self {
-        Self { shutdown, late: CancellationToken::new(), set: JoinSet::new(), late_set: JoinSet::new() }
-    }
-
-    /// A task that runs until shutdown; its early end ends the agent.
-    fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        self.set.spawn(async move {
-            task.await;
-            name
-        });
-    }
-
-    fn spawn_late(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        self.late_set.spawn(async move {
-            task.await;
-            name
-        });
-    }
-
-    /// A task that is started again when it fails.
-    fn supervise(
-        &mut self,
-        name: &'static str,
-        start: impl Fn() -> BoxFuture<'static, Result<(), AnyError>> + Send + 'static,
-    ) {
-        let shutdown = self.shutdown.clone();
-        self.spawn(name, async move {
-            let mut pause = RESTART_MIN;
-            while !shutdown.is_cancelled() {
-                match start().await {
-                    Ok(()) if shutdown.is_cancelled() => return,
-                    Ok(()) => tracing::warn!(task = name, "ended early: start it again"),
-                    Err(error) => tracing::warn!(task = name, error = %Chain(&*error), "failed: start it again"),
-                }
-                tokio::select! {
-                    () = shutdown.cancelled() => return,
-                    () = tokio::time::sleep(pause) => {}
-                }
-                pause = (pause * 2).min(RESTART_MAX);
-            }
-        });
+        Self { tasks: Tasks::new(shutdown), late: Tasks::new(CancellationToken::new()), health: Health::default() }
     }
 
     /// Waits for the shutdown and for the tasks to come to rest, but not longer than `limit`.
     pub(crate) async fn finish(mut self, limit: Duration) -> Result<(), AgentError> {
         let early = tokio::select! {
             biased;
-            () = self.shutdown.cancelled() => None,
-            ended = next_end(&mut self.set) => Some(ended),
-            ended = next_end(&mut self.late_set) => Some(ended),
+            ended = self.tasks.watch() => ended,
+            ended = self.late.watch() => ended,
         };
-        self.shutdown.cancel();
-        let rest = async {
-            while self.set.join_next().await.is_some() {}
-            self.late.cancel();
-            while self.late_set.join_next().await.is_some() {}
-        };
-        if tokio::time::timeout(limit, rest).await.is_err() {
-            tracing::warn!("some tasks did not stop in time");
-        }
-        match early {
-            // Shutdown and the end of a task that follows it may come in any order.
-            None => Ok(()),
-            Some(task) => Err(AgentError::TaskEnded { task }),
-        }
-    }
-}
-
-async fn next_end(set: &mut JoinSet<&'static str>) -> &'static str {
-    match set.join_next().await {
-        Some(Ok(name)) => name,
-        Some(Err(error)) => {
-            tracing::error!(error = %Chain(&error), "a task of the agent failed");
-            "a task that panicked"
-        }
-        None => std::future::pending().await,
+        let end = Instant::now() + limit;
+        self.tasks.finish(limit).await;
+        self.late.finish(end.saturating_duration_since(Instant::now())).await;
+        early.map_err(|ended| AgentError::TaskEnded { task: ended.task() })
     }
 }
 

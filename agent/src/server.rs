@@ -18,7 +18,7 @@ mod websocket;
 use std::{sync::Arc, time::Duration};
 
 use coracle_api::kubelet_ca;
-use coracle_telemetry::Chain;
+use coracle_telemetry::{Chain, Health};
 use http::{Method, Request, Response, StatusCode};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -51,6 +51,7 @@ pub(crate) struct ServerContext {
     pub(crate) ca: CertificateDer<'static>,
     pub(crate) usage: Arc<Recorder>,
     pub(crate) rules: RulesView,
+    pub(crate) health: Health,
 }
 
 /// Serves until `shutdown`.
@@ -156,12 +157,22 @@ async fn connection(server: ServerContext, acceptor: TlsAcceptor, stream: TcpStr
     }
 }
 
+/// `ok`, or what is unwell, as the API server says it.
+fn health(health: &Health) -> Response<Body> {
+    let lines = health.unwell().into_iter().map(|part| format!("[-]{part} failed: it has died and is started again\n"));
+    let wrong: String = lines.collect();
+    if wrong.is_empty() {
+        return text(StatusCode::OK, "ok");
+    }
+    text(StatusCode::INTERNAL_SERVER_ERROR, wrong + "healthz check failed\n")
+}
+
 async fn route(server: &ServerContext, request: Request<Incoming>) -> Result<Response<Body>, ReplyError> {
     let path = request.uri().path().trim_end_matches('/').to_owned();
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     let method = request.method().clone();
     match (method.clone(), parts.as_slice()) {
-        (Method::GET, ["healthz"]) => Ok(text(StatusCode::OK, "ok")),
+        (Method::GET, ["healthz"]) => Ok(health(&server.health)),
         (Method::GET, ["healthz", "service-rules"]) => Ok(match server.rules.report() {
             Ok(()) => text(StatusCode::OK, "ok"),
             Err(why) => text(StatusCode::SERVICE_UNAVAILABLE, why),

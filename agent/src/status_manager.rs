@@ -14,7 +14,7 @@ mod patch;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use coracle_telemetry::Chain;
+use coracle_telemetry::{Backoff, Chain};
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::{
@@ -114,7 +114,7 @@ struct Entry {
     wanted: PodStatus,
     due: Option<Instant>,
     in_flight: bool,
-    failures: u32,
+    retry: Backoff,
     finish: Vec<oneshot::Sender<()>>,
     finishing: bool,
 }
@@ -168,7 +168,7 @@ impl StatusWriter {
                     wanted: known.status_or_default().clone(),
                     due: None,
                     in_flight: false,
-                    failures: 0,
+                    retry: Backoff::new(RETRY_MIN, RETRY_MAX),
                     finish: Vec::new(),
                     finishing: false,
                 });
@@ -193,7 +193,7 @@ impl StatusWriter {
                     wanted: PodStatus::default(),
                     due: None,
                     in_flight: false,
-                    failures: 0,
+                    retry: Backoff::new(RETRY_MIN, RETRY_MAX),
                     finish: Vec::new(),
                     finishing: false,
                 });
@@ -253,7 +253,7 @@ impl StatusWriter {
         entry.in_flight = false;
         match outcome {
             Outcome::Written(status, version) => {
-                entry.failures = 0;
+                entry.retry.reset();
                 if version >= entry.version {
                     entry.written = *status;
                     entry.version = version;
@@ -272,9 +272,7 @@ impl StatusWriter {
                 self.pods.remove(uid);
             }
             Outcome::Failed => {
-                let delay = RETRY_MIN.saturating_mul(1 << entry.failures.min(10)).min(RETRY_MAX);
-                entry.failures += 1;
-                entry.due = Some(Instant::now() + delay);
+                entry.due = Some(Instant::now() + entry.retry.pause());
             }
         }
     }

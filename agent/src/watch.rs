@@ -6,6 +6,7 @@
 
 use std::{fmt::Debug, time::Duration};
 
+use coracle_telemetry::Backoff;
 use futures::{Stream, StreamExt, stream::unfold};
 use kube::{
     Api, Resource,
@@ -59,28 +60,23 @@ fn patient<T, E>(
     least: Duration,
     most: Duration,
 ) -> impl Stream<Item = Result<T, E>> + Send {
-    let state = (Box::pin(stream), pulse, None::<Duration>, false);
-    unfold(state, move |(mut stream, mut pulse, mut pause, failed)| async move {
+    let state = (Box::pin(stream), pulse, Backoff::new(least, most), false);
+    unfold(state, move |(mut stream, mut pulse, mut retry, failed)| async move {
         if failed {
-            let wait = pause.map_or(least, |last| (last * 2).min(most));
-            // Not all watches of all nodes at once.
-            let jittered = wait.mul_f64(1.0 - 0.5 * rand::random::<f64>());
-            pause = match tokio::time::timeout(jittered, pulse.changed()).await {
-                Ok(Ok(())) => None,
+            let pause = retry.pause();
+            match tokio::time::timeout(pause, pulse.changed()).await {
+                Ok(Ok(())) => retry.reset(),
                 // Nobody is left to tell of a return.
-                Ok(Err(_)) => {
-                    tokio::time::sleep(jittered).await;
-                    Some(wait)
-                }
-                Err(_) => Some(wait),
-            };
+                Ok(Err(_)) => tokio::time::sleep(pause).await,
+                Err(_) => {}
+            }
         }
         let item = stream.next().await?;
         let failed = item.is_err();
         if !failed {
-            pause = None;
+            retry.reset();
         }
-        Some((item, (stream, pulse, pause, failed)))
+        Some((item, (stream, pulse, retry, failed)))
     })
 }
 
@@ -121,7 +117,8 @@ mod tests {
                 events.next().await
             }
         });
-        let waiting = tokio::spawn(futures::future::join_all(waiting.collect::<Vec<_>>()));
+        let waiting =
+            coracle_telemetry::spawn("task of a test", futures::future::join_all(waiting.collect::<Vec<_>>()));
         tokio::task::yield_now().await;
         pulse.answered();
         let woken = tokio::time::timeout(Duration::from_secs(20), waiting).await.expect("woken").expect("no panic");

@@ -101,7 +101,7 @@ async fn connect(config: &Arc<ClientConfig>, address: &str) -> Result<http1::Sen
     stream.set_nodelay(true)?;
     let stream = TlsConnector::from(Arc::clone(config)).connect(ServerName::try_from("localhost")?, stream).await?;
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    tokio::spawn(connection);
+    coracle_telemetry::spawn("task of a test", connection);
     Ok(sender)
 }
 

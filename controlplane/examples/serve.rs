@@ -11,7 +11,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let shutdown = CancellationToken::new();
     let server = Server::start(ServerConfig::new(data_dir, address.parse()?), shutdown.clone()).await?;
-    tokio::spawn(async move {
+    coracle_telemetry::spawn("serve", async move {
         if tokio::signal::ctrl_c().await.is_ok() {
             shutdown.cancel();
         }

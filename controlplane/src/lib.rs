@@ -7,12 +7,10 @@
 //! |---|---|
 //! | `config` | what a control plane is started with |
 //! | `server` | starts and stops the parts |
-//! | `supervise` | starts a part that ended anew, and tells how it is |
 #![forbid(unsafe_code)]
 
 mod config;
 mod server;
-mod supervise;
 #[cfg(test)]
 mod tests;
 

@@ -25,15 +25,15 @@ use coracle_store::{
     memory::MemoryBackend,
     sqlite::SqliteBackend,
 };
+use coracle_telemetry::{Doubling, Tasks, spawn};
 use ipnet::IpNet;
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    config::{ServerConfig, ServerConfigError, StoreEngine},
-    supervise::supervise,
-};
+use crate::config::{ServerConfig, ServerConfigError, StoreEngine};
 
+/// Between the end of a part and its next start.
+const RESTART: Doubling = Doubling::new(Duration::from_millis(500), Duration::from_secs(30));
 /// How long controllers and scheduler get to end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long clients in this process get to let go of the store.
@@ -113,7 +113,7 @@ pub struct Server {
     backend: Arc<dyn Backend>,
     store_dir: PathBuf,
     serving: JoinHandle<Result<(), ApiServerError>>,
-    parts: Vec<(&'static str, JoinHandle<()>)>,
+    parts: Tasks,
     shutdown: CancellationToken,
     stop_serving: CancellationToken,
 }
@@ -151,10 +151,12 @@ impl Server {
         let kubeconfig = pki.admin_kubeconfig(&format!("https://{advertise}"));
         pki::keep_private(&config.kubeconfig_out, kubeconfig.as_bytes())?;
         let stop_serving = CancellationToken::new();
-        let serving = tokio::spawn(Arc::clone(&apiserver).serve(listener, stop_serving.clone()));
+        let serving = spawn("the API server", Arc::clone(&apiserver).serve(listener, stop_serving.clone()));
         let mut parts = start_parts(&config, &apiserver, &pki, &shutdown);
-        let compaction = compaction::run(Arc::clone(&backend), CompactionPolicy::default(), shutdown.clone());
-        parts.push(("the store's compaction", tokio::spawn(compaction)));
+        let compacted = Arc::clone(&backend);
+        parts.keep("compaction", RESTART, apiserver.health(), move |stop| {
+            compaction::run(Arc::clone(&compacted), CompactionPolicy::default(), stop)
+        });
         Ok(Self { apiserver, address, pki, backend, store_dir, serving, parts, shutdown, stop_serving })
     }
 
@@ -195,13 +197,7 @@ impl Server {
         };
         self.shutdown.cancel();
         // Before the API server, so that they can finish what they are writing.
-        for (part, task) in self.parts.drain(..) {
-            let abort = task.abort_handle();
-            if tokio::time::timeout(STOP_TIMEOUT, task).await.is_err() {
-                tracing::warn!(part, "did not end in time");
-                abort.abort();
-            }
-        }
+        self.parts.finish(STOP_TIMEOUT).await;
         self.stop_serving.cancel();
         let serving = match early {
             Some(ended) => {
@@ -264,22 +260,15 @@ fn controller_clients(apiserver: &Arc<ApiServer>) -> Clients {
     })
 }
 
-fn start_parts(
-    config: &ServerConfig,
-    apiserver: &Arc<ApiServer>,
-    pki: &Pki,
-    shutdown: &CancellationToken,
-) -> Vec<(&'static str, JoinHandle<()>)> {
-    let mut parts = Vec::new();
+fn start_parts(config: &ServerConfig, apiserver: &Arc<ApiServer>, pki: &Pki, shutdown: &CancellationToken) -> Tasks {
+    let mut parts = Tasks::new(shutdown.clone());
     let client = apiserver.client(UserInfo::new("system:kube-scheduler", &[]));
     let scheduling = SchedulerConfig::default();
     let metrics = scheduling.metrics.clone();
     apiserver.expose(move |out| metrics.write(out));
-    let health = apiserver.health_of("scheduler");
-    let scheduler = supervise("the scheduler", shutdown.clone(), health, move |stop| {
+    parts.keep("scheduler", RESTART, apiserver.health(), move |stop| {
         coracle_scheduler::run(client.clone(), scheduling.clone(), stop)
     });
-    parts.push(("the scheduler", tokio::spawn(scheduler)));
     // Validated: IPv4.
     if let IpNet::V4(cluster_cidr) = config.cluster_cidr {
         let authority = |pair: &KeyPair| CertificateAuthority {
@@ -297,11 +286,9 @@ fn start_parts(
         let metrics = controllers.metrics.clone();
         apiserver.expose(move |out| metrics.write(out));
         let clients = controller_clients(apiserver);
-        let health = apiserver.health_of("controllers");
-        let controllers = supervise("the controllers", shutdown.clone(), health, move |stop| {
+        parts.keep("controllers", RESTART, apiserver.health(), move |stop| {
             coracle_controllers::run(clients.clone(), controllers.clone(), stop)
         });
-        parts.push(("the controllers", tokio::spawn(controllers)));
     }
     parts
 }

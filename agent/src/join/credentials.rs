@@ -13,7 +13,7 @@ use std::{
 };
 
 use base64::Engine as _;
-use coracle_telemetry::Chain;
+use coracle_telemetry::{Backoff, Chain};
 use parking_lot::RwLock;
 use rustls::{
     SignatureScheme,
@@ -140,7 +140,7 @@ impl Purpose {
         if let Some(stored) = load(pki, self.name)?.filter(|stored| stored.is_valid() && stored.names(&self.wanted)) {
             return Ok(Arc::new(Identity::new(stored)));
         }
-        let mut pause = RETRY_MIN;
+        let mut retry = Backoff::new(RETRY_MIN, RETRY_MAX);
         loop {
             match csr::obtain(client, &self.wanted).await {
                 Ok(pair) => {
@@ -149,8 +149,7 @@ impl Purpose {
                 }
                 Err(error) => tracing::warn!(certificate = self.name, error = %Chain(&error), "obtain a certificate"),
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(RETRY_MAX);
+            tokio::time::sleep(retry.pause()).await;
         }
     }
 }
@@ -178,7 +177,7 @@ pub(crate) async fn keep_renewed(
     (identity, told): (Arc<Identity>, impl Fn() -> Option<CertificateDer<'static>>),
     shutdown: CancellationToken,
 ) {
-    let mut pause = RETRY_MIN;
+    let (mut retry, mut pause) = (Backoff::new(RETRY_MIN, RETRY_MAX), RETRY_MIN);
     let renew_in = || identity.current.read().renew_in();
     let mut wait = if purpose.is_outdated(&identity) { Duration::ZERO } else { renew_in() };
     loop {
@@ -200,13 +199,17 @@ pub(crate) async fn keep_renewed(
                 *identity.current.write() = stored;
                 wait = renew_in();
                 // Told of an authority that signs nothing here: not asked for again and again.
-                let still = is_foreign(&identity, told().as_ref());
-                pause = if still { (pause * 2).min(RETRY_MAX) } else { RETRY_MIN };
+                if is_foreign(&identity, told().as_ref()) {
+                    pause = retry.pause();
+                } else {
+                    retry.reset();
+                    pause = RETRY_MIN;
+                }
             }
             Err(error) => {
                 tracing::warn!(certificate = purpose.name, error = error.as_str(), "renew a certificate");
+                pause = retry.pause();
                 wait = pause;
-                pause = (pause * 2).min(RETRY_MAX);
             }
         }
     }

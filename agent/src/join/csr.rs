@@ -2,6 +2,7 @@
 
 use std::{net::IpAddr, time::Duration};
 
+use coracle_telemetry::Backoff;
 use k8s_openapi::{
     ByteString,
     api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec},
@@ -106,7 +107,7 @@ pub(crate) async fn obtain(client: &kube::Client, wanted: &Wanted) -> Result<Pai
         .await
         .map_err(|_| CsrError::Timeout)??;
     let name = created.metadata.name.unwrap_or_default();
-    let mut pause = POLL_MIN;
+    let mut polls = Backoff::new(POLL_MIN, POLL_MAX);
     loop {
         let now = tokio::time::timeout_at(end, api.get(&name)).await.map_err(|_| CsrError::Timeout)??;
         let status = now.status.unwrap_or_default();
@@ -124,8 +125,7 @@ pub(crate) async fn obtain(client: &kube::Client, wanted: &Wanted) -> Result<Pai
         if Instant::now() >= end {
             return Err(CsrError::Timeout);
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(POLL_MAX);
+        tokio::time::sleep(polls.pause()).await;
     }
 }
 

@@ -272,7 +272,7 @@ mod tests {
         std::fs::write(&path, LOG).expect("write");
         let reader = LogReader::open(path, Options { follow: true, ..Options::default() }).expect("open");
         let (out, mut pieces) = mpsc::channel(4);
-        let streaming = tokio::spawn(stream(reader, out, || async { true }));
+        let streaming = coracle_telemetry::spawn("task of a test", stream(reader, out, || async { true }));
         let mut got = Vec::new();
         while let Some(piece) = pieces.recv().await {
             got.extend_from_slice(&piece);

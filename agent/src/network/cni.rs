@@ -160,7 +160,7 @@ impl PodNetwork for CniNetwork {
                 let released = request.clone();
                 self.on_own(move |own| own.teardown(&released)).await?;
                 // Ends by itself after two seconds; what it would miss at the agent's end, `gc` finds.
-                drop(tokio::spawn(own.clone().collect_link(request.clone())));
+                drop(coracle_telemetry::spawn("collect a link", own.clone().collect_link(request.clone())));
                 Ok(())
             }
         }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use coracle_telemetry::Chain;
+use coracle_telemetry::{Backoff, Chain};
 use k8s_openapi::{
     api::{
         coordination::v1::{Lease, LeaseSpec},
@@ -42,28 +42,26 @@ pub(crate) async fn run(
 ) {
     let keeper = Keeper { api: Api::namespaced(client, NAMESPACE), node_name, node };
     let mut known: Option<Lease> = None;
-    let mut failures = 0_u32;
+    let mut retry = Backoff::new(RETRY_MIN, RETRY_MAX);
     loop {
         // What was known is given up: after a failure it may be outdated, and is read anew.
         let pause = match tokio::time::timeout(REQUEST_LIMIT, keeper.renew(known.take())).await {
             Ok(Ok(lease)) => {
                 known = Some(lease);
-                if failures > 0 {
+                if retry.failures() > 0 {
                     pulse.answered();
                 }
-                failures = 0;
+                retry.reset();
                 interval
             }
             Ok(Err(error)) => {
                 tracing::warn!(error = %Chain(&error), "renew the node's Lease");
-                failures += 1;
-                RETRY_MIN.saturating_mul(1 << failures.min(8)).min(RETRY_MAX)
+                retry.pause()
             }
             Err(_) => {
                 tracing::warn!("renew the node's Lease: the API server does not answer");
-                failures += 1;
                 // Soon: the time limit was a pause already.
-                RETRY_MIN
+                retry.pause().min(RETRY_MIN)
             }
         };
         tokio::select! {
@@ -162,7 +160,10 @@ mod tests {
         let (pulse, shutdown) = (Pulse::default(), CancellationToken::new());
         let mut back = pulse.subscribe();
         let interval = Duration::from_millis(1);
-        let keeper = tokio::spawn(run(client, "n".to_owned(), interval, NodeView::default(), pulse, shutdown.clone()));
+        let keeper = coracle_telemetry::spawn(
+            "task of a test",
+            run(client, "n".to_owned(), interval, NodeView::default(), pulse, shutdown.clone()),
+        );
         tokio::time::timeout(Duration::from_secs(20), back.changed()).await.expect("told").expect("it runs");
         assert_eq!(*back.borrow(), 1, "and only then");
         shutdown.cancel();

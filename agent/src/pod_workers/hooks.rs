@@ -49,7 +49,7 @@ impl Hooks {
         let (outcome, stop) = (Arc::new(Mutex::new(None)), CancellationToken::new());
         let (place, stopped) = (Arc::clone(&outcome), stop.clone());
         // Ended by its token, which the owner's guard cancels.
-        drop(tokio::spawn(async move {
+        drop(coracle_telemetry::spawn("hook", async move {
             if let Some(done) = stopped.run_until_cancelled(work).await {
                 *place.lock() = Some(done);
                 wake.notify_one();

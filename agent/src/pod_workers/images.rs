@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::PodWorker;
 use crate::{
-    backoff::Backoff,
+    backoff::RestartBackoff,
     container_config,
     context::NodeContext,
     events::Severity,
@@ -24,7 +24,7 @@ pub(super) struct PullBackoff(Arc<Mutex<Pulls>>);
 
 #[derive(Default)]
 struct Pulls {
-    backoff: Backoff,
+    backoff: RestartBackoff,
     failed_at: std::collections::HashMap<String, (Instant, String)>,
 }
 

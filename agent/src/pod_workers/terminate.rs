@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use coracle_telemetry::Chain;
+use coracle_telemetry::{Backoff, Chain};
 
 use super::PodWorker;
 use crate::{
@@ -46,11 +46,11 @@ impl PodWorker {
 
     /// Stops containers and sandbox; starts over when the grace period gets shorter.
     async fn stop_everything(&mut self) -> bool {
-        let mut pause = RETRY_MIN;
+        let mut retry = Backoff::new(RETRY_MIN, RETRY_MAX);
         loop {
             self.take_desired();
             let Some(state) = self.observe().await else {
-                if !self.pause(&mut pause).await {
+                if !self.pause(&mut retry).await {
                     return false;
                 }
                 continue;
@@ -75,18 +75,16 @@ impl PodWorker {
                 _ = desired.wait_for(|now| Duration::from_secs(u64::try_from(now.pod.grace_period_secs()).unwrap_or(0)) < grace
                     && now.pod.is_deleting() && grace > Duration::from_secs(1)) => true,
             };
-            if !fine && !self.pause(&mut pause).await {
+            if !fine && !self.pause(&mut retry).await {
                 return false;
             }
         }
     }
 
-    async fn pause(&self, pause: &mut Duration) -> bool {
-        let wait = *pause;
-        *pause = (*pause * 2).min(RETRY_MAX);
+    async fn pause(&self, retry: &mut Backoff) -> bool {
         tokio::select! {
             () = self.shutdown.cancelled() => false,
-            () = tokio::time::sleep(wait) => true,
+            () = tokio::time::sleep(retry.pause()) => true,
         }
     }
 
@@ -95,7 +93,7 @@ impl PodWorker {
         E: std::error::Error,
         F: Future<Output = Result<(), E>>,
     {
-        let mut pause = RETRY_MIN;
+        let mut retry = Backoff::new(RETRY_MIN, RETRY_MAX);
         loop {
             match step(self).await {
                 Ok(()) => return true,
@@ -103,7 +101,7 @@ impl PodWorker {
                     tracing::warn!(pod = %self.pod.display(), error = %Chain(&error), "{what}")
                 }
             }
-            if !self.pause(&mut pause).await {
+            if !self.pause(&mut retry).await {
                 return false;
             }
         }

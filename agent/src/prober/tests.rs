@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 async fn web_server() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("listen");
     let port = listener.local_addr().expect("address").port();
-    tokio::spawn(async move {
+    coracle_telemetry::spawn("task of a test", async move {
         while let Ok((stream, _)) = listener.accept().await {
             let service = service_fn(|request: Request<hyper::body::Incoming>| async move {
                 let path = request.uri().path().trim_start_matches('/');
@@ -30,7 +30,10 @@ async fn web_server() -> u16 {
                 let code = if request.headers().get("x-secret").is_some_and(|value| value == "1") { 204 } else { code };
                 Ok::<_, Infallible>(Response::builder().status(code).body(Full::new(Bytes::new())).expect("response"))
             });
-            tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+            coracle_telemetry::spawn(
+                "task of a test",
+                hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service),
+            );
         }
     });
     port
@@ -86,14 +89,17 @@ async fn http_probes_do_not_go_round_for_ever() {
     let port = listener.local_addr().expect("address").port();
     let asked = Arc::new(Mutex::new(0));
     let count = Arc::clone(&asked);
-    tokio::spawn(async move {
+    coracle_telemetry::spawn("task of a test", async move {
         while let Ok((stream, _)) = listener.accept().await {
             *count.lock() += 1;
             let service = service_fn(|_: Request<hyper::body::Incoming>| async move {
                 let response = Response::builder().status(302).header("Location", "/again");
                 Ok::<_, Infallible>(response.body(Full::new(Bytes::new())).expect("response"))
             });
-            tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+            coracle_telemetry::spawn(
+                "task of a test",
+                hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service),
+            );
         }
     });
     let action = action(serde_json::json!({"port": port}));

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Node;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::{Parts, REPAIR_INTERVAL, Tasks, boxed};
+use super::{Groups, Parts, REPAIR_INTERVAL, RESTART};
 use crate::{
     AgentConfig,
     events::{EventRecorder, Severity},
@@ -19,17 +19,18 @@ use crate::{
 /// News comes with each write; what tells it is quick.
 const NEWS_QUEUE: usize = 64;
 
-pub(super) fn spawn(tasks: &mut Tasks, config: &AgentConfig, client: &kube::Client, parts: &Parts, pulse: &Pulse) {
+pub(super) fn spawn(groups: &mut Groups, config: &AgentConfig, client: &kube::Client, parts: &Parts, pulse: &Pulse) {
     let cni = parts.cni.as_ref();
-    let shutdown = tasks.shutdown.clone();
+    let Groups { tasks, late, health } = groups;
+    let shutdown = tasks.stop();
     let foreign = config.cni_conf_dir.is_some();
     let (sender, news) = mpsc::channel(NEWS_QUEUE);
     let rules_lost = Arc::new(Notify::new());
     let (events, event_writer) = EventRecorder::new(client.clone(), &config.node_name);
     let view = parts.rules.clone();
     let herald = Herald { node: config.node_name.clone(), events, rules_lost: Arc::clone(&rules_lost), view };
-    tasks.spawn_late("write events of the network", event_writer.run(tasks.late.clone()));
-    tasks.spawn("tell of Service rules", herald.run(news, shutdown.clone()));
+    late.add("write events of the network", event_writer.run(late.stop()));
+    tasks.add("tell of Service rules", herald.run(news, shutdown.clone()));
     let (proxy_client, routes_client) = (client.clone(), client.clone());
     let proxy_config = proxy::ProxyConfig {
         node_name: config.node_name.clone(),
@@ -41,14 +42,12 @@ pub(super) fn spawn(tasks: &mut Tasks, config: &AgentConfig, client: &kube::Clie
         pulse: pulse.clone(),
         news: Some(sender),
     };
-    let stop = shutdown.clone();
-    tasks.supervise("the Service proxy", move || {
-        let (client, config, stop) = (proxy_client.clone(), proxy_config.clone(), stop.clone());
-        Box::pin(async move { proxy::run(client, config, stop).await.map_err(boxed) })
+    tasks.keep("service-proxy", RESTART, health, move |stop| {
+        proxy::run(proxy_client.clone(), proxy_config.clone(), stop)
     });
     if foreign {
         // A foreign network routes by itself; what an earlier run with the own one left would be in its way.
-        tasks.spawn("routes of an own network", leave_routes_to_others(shutdown));
+        tasks.add("routes of an own network", leave_routes_to_others(shutdown));
         return;
     }
     let routes_config = routes::RoutesConfig {
@@ -60,10 +59,7 @@ pub(super) fn spawn(tasks: &mut Tasks, config: &AgentConfig, client: &kube::Clie
         pulse: pulse.clone(),
         rules_lost,
     };
-    tasks.supervise("routes between nodes", move || {
-        let (client, config, stop) = (routes_client.clone(), routes_config.clone(), shutdown.clone());
-        Box::pin(async move { routes::run(client, config, stop).await.map_err(boxed) })
-    });
+    tasks.keep("routes", RESTART, health, move |stop| routes::run(routes_client.clone(), routes_config.clone(), stop));
 }
 
 async fn leave_routes_to_others(shutdown: CancellationToken) {

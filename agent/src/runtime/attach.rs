@@ -41,7 +41,7 @@ pub(super) async fn attach(
 
     let (resize, mut sizes) = mpsc::channel::<(u16, u16)>(RESIZES);
     let resizer = (Arc::clone(&client), id.0.clone());
-    tokio::spawn(async move {
+    coracle_telemetry::spawn("resize a terminal", async move {
         let (client, container) = resizer;
         while let Some((columns, rows)) = sizes.recv().await {
             client.post(Request::Resize { container: container.clone(), columns, rows });

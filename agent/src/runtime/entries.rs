@@ -149,7 +149,7 @@ impl Container {
 pub(super) async fn whole<T: Send + 'static>(
     work: impl Future<Output = Result<T, RuntimeError>> + Send + 'static,
 ) -> Result<T, RuntimeError> {
-    joined(tokio::spawn(work).await)?
+    joined(coracle_telemetry::spawn("a call of the runtime", work).await)?
 }
 
 /// Runs short blocking work where it may block.

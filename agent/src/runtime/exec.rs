@@ -184,7 +184,7 @@ async fn exec_terminal(container: &Container, request: &ExecRequest) -> Result<S
     let drained = Drained::new();
     let (resize, mut sizes) = mpsc::channel::<(u16, u16)>(RESIZES);
     let resized = terminal.clone();
-    tokio::spawn(async move {
+    coracle_telemetry::spawn("resize a terminal", async move {
         while let Some((columns, rows)) = sizes.recv().await {
             resized.resize(columns, rows);
         }

@@ -236,7 +236,7 @@ impl Listener for Inner {
             *current = None;
         }
         let Some(inner) = self.weak.upgrade() else { return };
-        tokio::spawn(async move { recover::shim_lost(&inner, &sandbox).await });
+        coracle_telemetry::spawn("take note of a lost shim", async move { recover::shim_lost(&inner, &sandbox).await });
     }
 }
 

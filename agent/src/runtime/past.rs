@@ -53,7 +53,7 @@ impl Syncs {
             return;
         }
         let syncs = self.clone();
-        drop(tokio::spawn(async move {
+        drop(coracle_telemetry::spawn("sync directories", async move {
             tokio::time::sleep(SYNC_DELAY).await;
             // The process ends: the kernel has what was written.
             let _ = tokio::task::spawn_blocking(move || syncs.now()).await;

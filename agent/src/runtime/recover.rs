@@ -136,7 +136,7 @@ async fn recover_container(
     let (Some(checkpoint), false) = (known, unfinished) else {
         let (inner, sandbox) = (Arc::clone(inner), Arc::clone(sandbox));
         let under_way = record.is_some();
-        tokio::spawn(async move {
+        coracle_telemetry::spawn("clean up after a container", async move {
             if under_way {
                 abandon(&sandbox, &id).await;
             }

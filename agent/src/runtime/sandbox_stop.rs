@@ -52,7 +52,8 @@ pub(super) async fn end(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<()
     }
     let orderly = end_shim(sandbox).await;
     let host_network = sandbox.checkpoint.lock().config.host_network;
-    let cgroups_gone = tokio::spawn(remove_cgroups(Arc::clone(inner), Arc::clone(sandbox)));
+    let cgroups_gone =
+        coracle_telemetry::spawn("remove cgroups", remove_cgroups(Arc::clone(inner), Arc::clone(sandbox)));
     if !host_network {
         let request = sandbox_run::network_request(sandbox);
         note(match tokio::time::timeout(NETWORK_LIMIT, inner.network.teardown(&request)).await {
@@ -65,7 +66,7 @@ pub(super) async fn end(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<()
     }
     note(joined(cgroups_gone.await).and_then(|outcome| outcome));
     if !orderly {
-        drop(tokio::spawn(sweep(Arc::clone(inner), Arc::clone(sandbox))));
+        drop(coracle_telemetry::spawn("sweep a sandbox", sweep(Arc::clone(inner), Arc::clone(sandbox))));
     }
     inner.end_containers(&sandbox.id);
     // The pinned network namespace is needed until the network is torn down; then the kernel frees it in the background.

@@ -75,7 +75,7 @@ impl ShimClient {
             execs: Mutex::default(),
             last_call: AtomicU64::new(0),
         });
-        tokio::spawn(Arc::clone(&client).read(listener));
+        coracle_telemetry::spawn("read from a shim", Arc::clone(&client).read(listener));
         Ok(client)
     }
 

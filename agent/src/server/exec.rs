@@ -81,7 +81,7 @@ pub(super) async fn serve(
     let runtime = server.ctx.runtime.clone();
     let (response, socket) = upgrade.finish()?;
     // Ends with the command or with the connection.
-    drop(tokio::spawn(async move {
+    drop(coracle_telemetry::spawn("exec or attach", async move {
         let Some(socket) = socket.await else { return };
         let session = match verb {
             Verb::Exec => runtime.exec(&status.id, &wanted).await,

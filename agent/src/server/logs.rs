@@ -57,7 +57,7 @@ pub(super) async fn serve(
         }
     };
     // Ends when the log does, or with its receiver.
-    drop(tokio::spawn(read::stream(reader, out, ended)));
+    drop(coracle_telemetry::spawn("logs", read::stream(reader, out, ended)));
     Ok(reply::streamed(pieces))
 }
 

@@ -73,7 +73,7 @@ pub(super) async fn serve(
     let (response, socket) = upgrade.finish()?;
     let server = server.clone();
     // Ends with the connection.
-    drop(tokio::spawn(async move {
+    drop(coracle_telemetry::spawn("port-forward", async move {
         if let Some(socket) = socket.await {
             forward(&server, &sandbox.id, &ports, socket, speech).await;
         }

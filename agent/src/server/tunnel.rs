@@ -52,7 +52,7 @@ pub(super) fn serve(request: &mut Request<Incoming>, connection: TcpStream) -> R
     let _ = connection.set_nodelay(true);
     let upgrade = hyper::upgrade::on(request);
     // Ends with either side's connection, or with both sides' ends.
-    drop(tokio::spawn(async move {
+    drop(coracle_telemetry::spawn("tunnel", async move {
         let Ok(upgraded) = upgrade.await else { return };
         relay(TokioIo::new(upgraded), connection).await;
     }));

@@ -94,7 +94,7 @@ async fn stdin_reaches_the_command_and_ends_it() {
     let data = vec![b'x'; 3 << 20];
     let mut stdin = session.stdin.take().unwrap();
     let sent = data.clone();
-    let writer = tokio::spawn(async move {
+    let writer = coracle_telemetry::spawn("task of a test", async move {
         stdin.write_all(&sent).await.unwrap();
         stdin.shutdown().await.unwrap();
     });

@@ -44,7 +44,7 @@ async fn shim_killed_in_the_middle_of_a_start_leaves_nothing() {
     for micros in [0, 500, 1000, 2000, 3000, 4000, 6000, 8000, 12_000, 16_000, 25_000, 40_000] {
         let starter = {
             let node = Arc::clone(&node);
-            tokio::spawn(async move {
+            coracle_telemetry::spawn("task of a test", async move {
                 let sandbox = node.runtime().run_pod_sandbox(&node.sandbox()).await.ok()?;
                 let id = node.runtime().create_container(&sandbox.id, &container(&["sleep", "1000"])).await.ok()?;
                 node.runtime().start_container(&id).await.ok()
@@ -101,7 +101,9 @@ async fn killed_helper_fails_its_container_and_no_other() {
         let creator = {
             let (node, sandbox) = (Arc::clone(&node), sandbox.clone());
             let config = ContainerConfig { name: "other".into(), log_path: "other/0.log".into(), ..shell("exit 3") };
-            tokio::spawn(async move { node.runtime().create_container(&sandbox, &config).await })
+            coracle_telemetry::spawn("task of a test", async move {
+                node.runtime().create_container(&sandbox, &config).await
+            })
         };
         let shims = shims(node.dir.path());
         while !creator.is_finished() && !signal(helpers(&shims)) {

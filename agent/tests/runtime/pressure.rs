@@ -50,7 +50,7 @@ async fn every_out_of_memory_kill_is_told() {
     for _ in 0..10 {
         let pods = (0..8).map(|_| {
             let (node, resources) = (Arc::clone(&node), resources.clone());
-            tokio::spawn(async move {
+            coracle_telemetry::spawn("task of a test", async move {
                 let (sandbox, id) = node.run(&ContainerConfig { resources, ..shell("exec tail /dev/zero") }).await;
                 let end = node.exited(&id).await;
                 node.runtime().remove_pod_sandbox(&sandbox).await.unwrap();

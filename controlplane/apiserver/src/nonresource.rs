@@ -2,10 +2,7 @@
 
 use std::{
     borrow::Cow,
-    sync::{
-        Arc, LazyLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, LazyLock},
 };
 
 use bytes::Bytes;
@@ -178,10 +175,8 @@ fn checks(server: &ApiServer) -> Vec<Check> {
 
 /// What else runs in this process.
 fn parts(server: &ApiServer) -> Vec<Check> {
-    let wrong = |well: &AtomicBool| {
-        (!well.load(Ordering::Acquire)).then_some(Cow::Borrowed("it has died and is started again"))
-    };
-    server.parts.lock().iter().map(|(part, well)| (*part, wrong(well))).collect()
+    let wrong = |well: bool| (!well).then_some(Cow::Borrowed("it has died and is started again"));
+    server.health.parts().into_iter().map(|(part, well)| (part, wrong(well))).collect()
 }
 
 fn health(server: &ApiServer, path: &str, query: &Query<'_>) -> Reply {

@@ -74,6 +74,7 @@ where
     F: Future<Output: Send> + Send + 'static,
 {
     fn execute(&self, stream: F) {
+        #[expect(clippy::disallowed_methods, reason = "one a request: panics end in the handler, which tells of them")]
         tokio::spawn(async move {
             let progress = Arc::new(Progress::default());
             let mut stream = pin!(stream);

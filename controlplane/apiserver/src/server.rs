@@ -10,10 +10,12 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use coracle_api::{exposition::Exposition, quota, status::Status};
 use coracle_store::Backend;
+use coracle_telemetry::{Doubling, Health, Tasks};
 use ipnet::IpNet;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -43,6 +45,9 @@ use crate::{
     user::UserInfo,
     watch_cache::WatchCacheError,
 };
+
+/// Between the end of a task that keeps the house and its next start.
+const HOUSEKEEPING: Doubling = Doubling::new(Duration::from_secs(1), Duration::from_secs(60));
 
 /// What an [`ApiServer`] is made from. All values are validated by who builds it.
 #[derive(Debug, Clone)]
@@ -124,7 +129,7 @@ pub struct ApiServer {
     /// Figures of other parts of this process.
     pub(crate) exposed: Mutex<Vec<Expose>>,
     /// Other parts of this process, and whether they are well.
-    pub(crate) parts: Mutex<Vec<(&'static str, Arc<AtomicBool>)>>,
+    pub(crate) health: Health,
 }
 
 /// Writes the figures of a part.
@@ -162,15 +167,20 @@ impl ApiServer {
             bootstrapped: AtomicBool::new(false),
             metrics,
             exposed: Mutex::default(),
-            parts: Mutex::default(),
+            health: Health::default(),
             config,
         });
         bootstrap::start(&server).await?;
         // The first request finds all roles.
         server.store.cache.catch_up().await.map_err(ApiServerError::ReadStore)?;
         server.bootstrapped.store(true, Ordering::Release);
-        tokio::spawn(bootstrap::repair(Arc::clone(&server)));
-        tokio::spawn(event_expiry::run(Arc::clone(&server)));
+        let (repairing, sweeping) = (Arc::clone(&server), Arc::clone(&server));
+        let mut housekeeping = Tasks::new(server.shutdown.clone());
+        housekeeping
+            .keep("bootstrap-repair", HOUSEKEEPING, &server.health, move |_| bootstrap::repair(Arc::clone(&repairing)));
+        housekeeping
+            .keep("event-expiry", HOUSEKEEPING, &server.health, move |_| event_expiry::run(Arc::clone(&sweeping)));
+        housekeeping.detach();
         Ok(server)
     }
 
@@ -209,12 +219,10 @@ impl ApiServer {
         self.exposed.lock().push(Box::new(write));
     }
 
-    /// Shows on `/healthz` whether another part of this process is well, as what is returned is told. Neither `/livez` nor
+    /// What `/healthz` shows of the other parts of this process. Neither `/livez` nor
     /// `/readyz` ask: requests are answered without it.
-    pub fn health_of(&self, part: &'static str) -> impl Fn(bool) + Send + Sync + use<> {
-        let well = Arc::new(AtomicBool::new(true));
-        self.parts.lock().push((part, Arc::clone(&well)));
-        move |is_well| well.store(is_well, Ordering::Release)
+    pub fn health(&self) -> &Health {
+        &self.health
     }
 
     /// Whether `/readyz` answers ok.

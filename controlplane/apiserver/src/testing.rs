@@ -93,7 +93,7 @@ pub async fn listen(server: Arc<ApiServer>) -> Listening {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("a bound listener has an address");
     let stop = CancellationToken::new();
-    tokio::spawn(Arc::clone(&server).serve(listener, stop.clone()));
+    coracle_telemetry::spawn("serve", Arc::clone(&server).serve(listener, stop.clone()));
     Listening { server, address, stop }
 }
 

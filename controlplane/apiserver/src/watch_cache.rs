@@ -189,7 +189,7 @@ impl WatchCache {
         };
         let (registrations, receiver) = mpsc::channel(REGISTRATIONS);
         let feed = Feed { backend: Arc::clone(&backend), shared: Arc::clone(&shared), registrations: receiver };
-        let feed = tokio::spawn(feed.run(shutdown));
+        let feed = coracle_telemetry::spawn("follow the store", feed.run(shutdown));
         let cache = Arc::new(Self { backend, shared, registrations, feed: Mutex::new(Some(feed)) });
         cache.catch_up().await?;
         Ok(cache)

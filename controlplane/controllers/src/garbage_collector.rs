@@ -17,6 +17,7 @@ use std::{
     time::Duration,
 };
 
+use coracle_telemetry::Doubling;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
     Api, Client, Resource,
@@ -371,7 +372,7 @@ type Listed = watch::Receiver<bool>;
 
 /// When to look again for an object that was asked for so often.
 fn unseen_pause(asked: u32) -> Duration {
-    UNSEEN_RETRY.saturating_mul(1 << asked.min(16)).min(UNSEEN_RETRY_CAP)
+    Doubling::new(UNSEEN_RETRY, UNSEEN_RETRY_CAP).after(asked)
 }
 
 /// Told of a namespace.

@@ -5,6 +5,7 @@
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
+use coracle_telemetry::Backoff;
 use futures::StreamExt;
 use kube::{
     Api, Resource,
@@ -71,7 +72,7 @@ where
     /// Watches until `shutdown`, over any number of failures of the server.
     pub(crate) async fn run(self, shutdown: CancellationToken) {
         let Self { api, mut config, mut trim, cache, handlers, synced } = self;
-        let mut pause = RETRY_FIRST;
+        let mut retry = Backoff::new(RETRY_FIRST, RETRY_CAP);
         let mut writer = Writer::new();
         'session: loop {
             let mut events = std::pin::pin!(watcher(api.clone(), config.clone()));
@@ -82,7 +83,7 @@ where
                 };
                 match event {
                     Some(Ok(event)) => {
-                        pause = RETRY_FIRST;
+                        retry.reset();
                         let listed = matches!(event, watcher::Event::InitDone);
                         let event = event.modify(|object| {
                             object.meta_mut().managed_fields = None;
@@ -97,9 +98,8 @@ where
                         warn!(kind = %K::kind(&()), error = &error as &dyn std::error::Error, "watch failed, trying again");
                         tokio::select! {
                             () = shutdown.cancelled() => return,
-                            () = tokio::time::sleep(pause) => {}
+                            () = tokio::time::sleep(retry.pause()) => {}
                         }
-                        pause = (pause * 2).min(RETRY_CAP);
                         // The watcher would ask in the same way for ever: another one has to list.
                         if refuses_streaming(&error) {
                             debug!(kind = %K::kind(&()), "no streaming lists, listing instead");

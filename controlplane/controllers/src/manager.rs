@@ -1,7 +1,8 @@
 //! Builds all informers and controllers, connects them, and runs them until told to stop.
 
-use std::{fmt::Debug, sync::Arc};
+use std::{fmt::Debug, sync::Arc, time::Duration};
 
+use coracle_telemetry::{TaskEnded, Tasks};
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
     batch::v1::Job,
@@ -46,10 +47,13 @@ use crate::{
     served_kinds::ServedKinds,
     service_endpoints::ServiceTrigger,
     taint_eviction::TaintEvictionController,
-    tasks::Tasks,
+    tasks,
     token_cleaner::{self, TokenCleaner},
     token_secrets::{self, TokenSecretsController},
 };
+
+/// How long tasks get to end.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why the controllers could not start.
 #[derive(Debug, thiserror::Error)]
@@ -65,21 +69,9 @@ pub enum RunError {
     /// The certificate authority is unusable.
     #[error("the certificate authority cannot sign: {0}")]
     Authority(String),
-    /// An informer or a controller has panicked: what it feeds would go on with a picture that no longer changes.
-    #[error("{task} has died")]
-    TaskDied {
-        /// Which.
-        task: &'static str,
-        /// How.
-        #[source]
-        source: tokio::task::JoinError,
-    },
-    /// An informer or a controller has ended although nobody asked it to.
-    #[error("{task} has ended")]
-    TaskEnded {
-        /// Which.
-        task: &'static str,
-    },
+    /// An informer or a controller has panicked or ended: what it feeds would go on with a picture that no longer changes.
+    #[error(transparent)]
+    Task(#[from] TaskEnded),
 }
 
 impl From<AuthorityError> for RunError {
@@ -95,8 +87,8 @@ impl From<AuthorityError> for RunError {
 /// complete.
 ///
 /// # Errors
-/// [`RunError`] for settings that do not fit together: permanent, report to the user. [`RunError::TaskDied`] and
-/// [`RunError::TaskEnded`]: start the controllers again, they keep no state of their own.
+/// [`RunError`] for settings that do not fit together: permanent, report to the user. [`RunError::Task`]: start the
+/// controllers again, they keep no state of their own.
 pub async fn run(
     clients: impl Into<Clients>,
     config: ControllersConfig,
@@ -112,11 +104,14 @@ pub async fn run(
     let context = Context { client: clients.shared.clone(), clients, config: Arc::new(config), recorder };
     // Ends with the tasks that it stops, and with `shutdown`.
     let mut tasks = Tasks::new(shutdown.child_token());
-    let stop = tasks.shutdown.clone();
+    let stop = tasks.stop();
     tasks.add("the event recorder", events.run(stop));
     start(&context, authorities, &mut tasks);
     info!("controllers started");
-    tasks.watch_over().await
+    let ended = tasks.watch().await;
+    // Each cuts off what it does and ends at once; the caller has a limit for all.
+    tasks.finish(STOP_TIMEOUT).await;
+    Ok(ended?)
 }
 
 /// The informers, one a kind.
@@ -184,7 +179,7 @@ impl Informers {
         where
             K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
         {
-            let shutdown = tasks.shutdown.clone();
+            let shutdown = tasks.stop();
             tasks.add(informer.name(), informer.run(shutdown));
         }
         add(tasks, self.pods);
@@ -239,21 +234,22 @@ fn start(context: &Context, authorities: Authorities, tasks: &mut Tasks) {
 fn start_workloads(context: &Context, i: &mut Informers, tasks: &mut Tasks) {
     let (pods, replica_sets) = (i.pods.synced(), i.replica_sets.synced());
     let replicaset = ReplicaSetController::new(&context.of("replicaset-controller"), &mut i.replica_sets, &mut i.pods);
-    tasks.spawn("the ReplicaSet controller", vec![pods.clone(), replica_sets.clone()], move |shutdown| {
+    tasks::spawn(tasks, "the ReplicaSet controller", vec![pods.clone(), replica_sets.clone()], move |shutdown| {
         replicaset.run(shutdown)
     });
 
     let context_of_deployments = context.of("deployment-controller");
     let deployment =
         DeploymentController::new(&context_of_deployments, &mut i.deployments, &mut i.replica_sets, &mut i.pods);
-    tasks.spawn(
+    tasks::spawn(
+        tasks,
         "the Deployment controller",
         vec![pods.clone(), replica_sets, i.deployments.synced()],
         move |shutdown| deployment.run(shutdown),
     );
 
     let job = JobController::new(&context.of("job-controller"), &mut i.jobs, &mut i.pods);
-    tasks.spawn("the Job controller", vec![pods, i.jobs.synced()], move |shutdown| job.run(shutdown));
+    tasks::spawn(tasks, "the Job controller", vec![pods, i.jobs.synced()], move |shutdown| job.run(shutdown));
 }
 
 fn start_services(context: &Context, i: &mut Informers, tasks: &mut Tasks) {
@@ -266,16 +262,22 @@ fn start_services(context: &Context, i: &mut Informers, tasks: &mut Tasks) {
     let endpoints = EndpointsController::new(&context_of_endpoints, &i.services, &i.pods, &mut i.endpoints);
     ServiceTrigger::install(vec![slices.queue(), endpoints.queue()], &mut i.services, &mut i.pods);
     let needs = vec![pods.clone(), services.clone(), nodes, all_slices.clone()];
-    tasks.spawn("the EndpointSlice controller", needs, move |shutdown| slices.run(shutdown));
-    tasks.spawn("the Endpoints controller", vec![pods, services.clone(), all_endpoints.clone()], move |shutdown| {
-        endpoints.run(shutdown)
-    });
+    tasks::spawn(tasks, "the EndpointSlice controller", needs, move |shutdown| slices.run(shutdown));
+    tasks::spawn(
+        tasks,
+        "the Endpoints controller",
+        vec![pods, services.clone(), all_endpoints.clone()],
+        move |shutdown| endpoints.run(shutdown),
+    );
 
     let context = context.of("endpointslicemirroring-controller");
     let mirroring = MirroringController::new(&context, &mut i.services, &mut i.endpoints, &mut i.endpoint_slices);
-    tasks.spawn("the EndpointSlice mirroring controller", vec![services, all_endpoints, all_slices], move |shutdown| {
-        mirroring.run(shutdown)
-    });
+    tasks::spawn(
+        tasks,
+        "the EndpointSlice mirroring controller",
+        vec![services, all_endpoints, all_slices],
+        move |shutdown| mirroring.run(shutdown),
+    );
 }
 
 fn start_nodes(context: &Context, authorities: Authorities, i: &mut Informers, tasks: &mut Tasks) {
@@ -283,19 +285,19 @@ fn start_nodes(context: &Context, authorities: Authorities, i: &mut Informers, t
     let context_of_nodes = context.of("node-controller");
     let lifecycle = NodeLifecycleController::new(&context_of_nodes, &mut i.nodes, &i.leases, &mut i.pods);
     let needs = vec![pods.clone(), nodes.clone(), i.leases.synced()];
-    tasks.spawn("the node lifecycle controller", needs, move |shutdown| lifecycle.run(shutdown));
+    tasks::spawn(tasks, "the node lifecycle controller", needs, move |shutdown| lifecycle.run(shutdown));
     let eviction = TaintEvictionController::new(&context_of_nodes, &mut i.nodes, &mut i.pods);
-    tasks.spawn("the taint eviction controller", vec![pods.clone(), nodes.clone()], move |shutdown| {
+    tasks::spawn(tasks, "the taint eviction controller", vec![pods.clone(), nodes.clone()], move |shutdown| {
         eviction.run(shutdown)
     });
     let ipam = NodeIpamController::new(&context_of_nodes, &mut i.nodes);
-    tasks.spawn("the node IPAM controller", vec![nodes.clone()], move |shutdown| ipam.run(shutdown));
+    tasks::spawn(tasks, "the node IPAM controller", vec![nodes.clone()], move |shutdown| ipam.run(shutdown));
     let pod_gc = PodGcController::new(&context.of("pod-garbage-collector"), &mut i.nodes, &mut i.pods);
-    tasks.spawn("the pod garbage collector", vec![pods, nodes.clone()], move |shutdown| pod_gc.run(shutdown));
+    tasks::spawn(tasks, "the pod garbage collector", vec![pods, nodes.clone()], move |shutdown| pod_gc.run(shutdown));
 
     let context = context.of("certificate-controller");
     let certificates = CertificateController::new(&context, authorities, &mut i.requests, &mut i.nodes);
-    tasks.spawn("the certificate controller", vec![nodes, i.requests.synced()], move |shutdown| {
+    tasks::spawn(tasks, "the certificate controller", vec![nodes, i.requests.synced()], move |shutdown| {
         certificates.run(shutdown)
     });
 }
@@ -307,7 +309,7 @@ fn start_cluster(context: &Context, i: &mut Informers, tasks: &mut Tasks) {
     let context_of_quotas = context.of("resourcequota-controller");
     let changing = (&mut i.pods, &mut i.services);
     let quota = ResourceQuotaController::new(&context_of_quotas, kinds.clone(), &collector, &mut i.quotas, changing);
-    tasks.spawn("the quota controller", vec![pods.clone(), services, i.quotas.synced()], move |shutdown| {
+    tasks::spawn(tasks, "the quota controller", vec![pods.clone(), services, i.quotas.synced()], move |shutdown| {
         quota.run(shutdown)
     });
     let needs = vec![pods, i.replica_sets.synced(), i.deployments.synced()];
@@ -315,27 +317,27 @@ fn start_cluster(context: &Context, i: &mut Informers, tasks: &mut Tasks) {
     let context_of_budgets = context.of("disruption-controller");
     let disruption = DisruptionController::new(&context_of_budgets, kinds.clone(), &mut i.budgets, &mut i.pods, owners);
     let needs = [needs, vec![i.budgets.synced()]].concat();
-    tasks.spawn("the disruption controller", needs, move |shutdown| disruption.run(shutdown));
+    tasks::spawn(tasks, "the disruption controller", needs, move |shutdown| disruption.run(shutdown));
     let context_of_namespaces = context.of("namespace-controller");
     let namespace = NamespaceController::new(&context_of_namespaces, kinds, &collector, &mut i.namespaces, &mut i.pods);
     // It waits for its kinds itself, all of them.
-    tasks.spawn("the garbage collector", Vec::new(), move |shutdown| collector.run(shutdown));
-    tasks.spawn("the namespace controller", vec![namespaces.clone()], move |shutdown| namespace.run(shutdown));
+    tasks::spawn(tasks, "the garbage collector", Vec::new(), move |shutdown| collector.run(shutdown));
+    tasks::spawn(tasks, "the namespace controller", vec![namespaces.clone()], move |shutdown| namespace.run(shutdown));
 
     let content = NamespaceContentController::new(context, &mut i.namespaces, &mut i.accounts, &mut i.root_cas);
     let needs = vec![namespaces, i.accounts.synced(), i.root_cas.synced()];
-    tasks.spawn("the namespace content controller", needs, move |shutdown| content.run(shutdown));
+    tasks::spawn(tasks, "the namespace content controller", needs, move |shutdown| content.run(shutdown));
 
     let account_tokens = TokenSecretsController::new(context, &mut i.account_tokens, &mut i.accounts);
     let needs = vec![i.account_tokens.synced(), i.accounts.synced()];
-    tasks.spawn("the account token controller", needs, move |shutdown| account_tokens.run(shutdown));
+    tasks::spawn(tasks, "the account token controller", needs, move |shutdown| account_tokens.run(shutdown));
 
     let cleaner = TokenCleaner::new(&context.of("token-cleaner"), &mut i.tokens);
-    tasks.spawn("the token cleaner", vec![i.tokens.synced()], move |shutdown| cleaner.run(shutdown));
+    tasks::spawn(tasks, "the token cleaner", vec![i.tokens.synced()], move |shutdown| cleaner.run(shutdown));
 
     let context = context.of("clusterrole-aggregation-controller");
     let aggregation = ClusterRoleAggregation::new(&context, &mut i.cluster_roles);
-    tasks.spawn("the ClusterRole aggregation", vec![i.cluster_roles.synced()], move |shutdown| {
+    tasks::spawn(tasks, "the ClusterRole aggregation", vec![i.cluster_roles.synced()], move |shutdown| {
         aggregation.run(shutdown)
     });
 }

@@ -19,6 +19,7 @@ use std::{
 };
 
 use coracle_api::exposition::{Family, Kind, Registry, Times};
+use coracle_telemetry::Doubling;
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
@@ -186,8 +187,8 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         let delay = {
             let mut state = self.state.lock();
             let failures = state.failures.entry(key.clone()).or_insert(0);
-            let delay = BACKOFF_BASE.saturating_mul(1 << (*failures).min(20)).min(BACKOFF_CAP);
-            *failures += 1;
+            let delay = Doubling::new(BACKOFF_BASE, BACKOFF_CAP).after(*failures);
+            *failures = failures.saturating_add(1);
             delay
         };
         self.add_after(key, delay);
@@ -394,7 +395,7 @@ mod tests {
         let waiting: Vec<_> = (0..3)
             .map(|_| {
                 let queue = queue.clone();
-                tokio::spawn(async move { queue.next().await })
+                coracle_telemetry::spawn("task of a test", async move { queue.next().await })
             })
             .collect();
         tokio::task::yield_now().await;

@@ -17,6 +17,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use coracle_telemetry::Doubling;
+
 use crate::pod_info::{PodInfo, PodUid};
 
 const BACKOFF_INITIAL: Duration = Duration::from_secs(1);
@@ -164,8 +166,7 @@ impl SchedulingQueue {
     fn back_off(&mut self, uid: &PodUid, now: Instant) {
         self.leave(uid);
         let Some(entry) = self.entries.get_mut(uid) else { return };
-        let doublings = entry.attempts.saturating_sub(1).min(8);
-        let wait = (BACKOFF_INITIAL * 2_u32.pow(doublings)).min(BACKOFF_MAX);
+        let wait = Doubling::new(BACKOFF_INITIAL, BACKOFF_MAX).after(entry.attempts.saturating_sub(1));
         let until = entry.last_failure.unwrap_or(now) + wait;
         if until <= now {
             self.activate(uid);

@@ -60,7 +60,10 @@ impl Cluster {
         let shutdown = CancellationToken::new();
         let config = SchedulerConfig::default();
         let metrics = config.metrics.clone();
-        tokio::spawn(coracle_scheduler::run(Client::new(watched, "default"), config, shutdown.clone()));
+        coracle_telemetry::spawn(
+            "task of a test",
+            coracle_scheduler::run(Client::new(watched, "default"), config, shutdown.clone()),
+        );
         Self { client, server, status_writes, permits, metrics, _scheduler: shutdown.drop_guard() }
     }
 

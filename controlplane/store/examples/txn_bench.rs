@@ -31,11 +31,15 @@ async fn run(dir: &Path, writers: usize) -> Result<(), Box<dyn std::error::Error
     let store = Arc::new(SqliteBackend::open(&dir)?);
     // Somebody watches, as the cache does.
     let mut watch = store.watch("/registry/", store.current_revision()).await?;
-    let watcher = tokio::spawn(async move { while let Some(Ok(_)) = futures::StreamExt::next(&mut watch).await {} });
+    let watcher = coracle_telemetry::spawn("task of a test", async move {
+        while let Some(Ok(_)) = futures::StreamExt::next(&mut watch).await {}
+    });
     for what in ["create", "update"] {
         let before = store.stats();
         let start = Instant::now();
-        let tasks: Vec<_> = (0..writers).map(|writer| tokio::spawn(write(Arc::clone(&store), writer, what))).collect();
+        let tasks: Vec<_> = (0..writers)
+            .map(|writer| coracle_telemetry::spawn("task of a test", write(Arc::clone(&store), writer, what)))
+            .collect();
         let mut latencies = Vec::new();
         for task in tasks {
             latencies.extend(task.await?);

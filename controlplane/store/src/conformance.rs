@@ -177,7 +177,7 @@ async fn write(store: &dyn Backend, ops: Vec<Op>) -> Result<Revision, Violation>
 async fn write_concurrently(store: &Arc<dyn Backend>, writers: usize, each: usize) -> Outcome {
     let tasks = (0..writers).map(|writer| {
         let store = Arc::clone(store);
-        tokio::spawn(async move {
+        coracle_telemetry::spawn("task of a test", async move {
             for n in 0..each {
                 let value = format!("{writer}-{n}");
                 let own = format!("/registry/pods/ns/{writer}-{}", n % 7);

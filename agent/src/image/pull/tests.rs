@@ -57,9 +57,9 @@ impl Server {
         let answers: Arc<Mutex<HashMap<String, Answer>>> = Arc::default();
         let asked: Arc<Mutex<Vec<_>>> = Arc::default();
         let (shared, log) = (Arc::clone(&answers), Arc::clone(&asked));
-        let task = tokio::spawn(async move {
+        let task = coracle_telemetry::spawn("task of a test", async move {
             while let Ok((stream, _)) = listener.accept().await {
-                drop(tokio::spawn(serve(stream, Arc::clone(&shared), Arc::clone(&log))));
+                drop(coracle_telemetry::spawn("task of a test", serve(stream, Arc::clone(&shared), Arc::clone(&log))));
             }
         });
         Self { address, answers, asked, task }

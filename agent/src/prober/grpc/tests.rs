@@ -13,13 +13,13 @@ const LIMIT: Duration = Duration::from_secs(5);
 async fn health_server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("listen");
     let address = listener.local_addr().expect("address");
-    tokio::spawn(async move {
+    coracle_telemetry::spawn("task of a test", async move {
         while let Ok((stream, _)) = listener.accept().await {
             let service = service_fn(|request: Request<hyper::body::Incoming>| async move {
                 Ok::<_, Infallible>(answer(request).await)
             });
             let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-            tokio::spawn(server.serve_connection(TokioIo::new(stream), service));
+            coracle_telemetry::spawn("task of a test", server.serve_connection(TokioIo::new(stream), service));
         }
     });
     address
@@ -93,7 +93,7 @@ async fn a_service_is_as_healthy_as_it_says() {
 async fn a_port_that_speaks_no_grpc_is_not_healthy() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("listen");
     let address = listener.local_addr().expect("address");
-    tokio::spawn(async move {
+    coracle_telemetry::spawn("task of a test", async move {
         use tokio::io::AsyncWriteExt;
         while let Ok((mut stream, _)) = listener.accept().await {
             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;

@@ -8,7 +8,7 @@ use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::super::{Parts, Tasks, spawn_node};
+use super::super::{Groups, Parts, spawn_node};
 use crate::{
     AgentError,
     config::AgentConfig,
@@ -90,9 +90,9 @@ impl Cluster {
             rules: crate::proxy::health::RulesView::default(),
         };
         let shutdown = CancellationToken::new();
-        let mut tasks = Tasks::new(shutdown.clone());
-        spawn_node(&mut tasks, config, self.server.client(UserInfo::node("n1")), parts, Pulse::default());
-        self.agent = Some((shutdown, tokio::spawn(tasks.finish(LIMIT))));
+        let mut groups = Groups::new(shutdown.clone());
+        spawn_node(&mut groups, config, self.server.client(UserInfo::node("n1")), parts, Pulse::default());
+        self.agent = Some((shutdown, coracle_telemetry::spawn("task of a test", groups.finish(LIMIT))));
     }
 
     pub(super) async fn stop_agent(&mut self) {

@@ -59,7 +59,7 @@ fn cat(last_words: Vec<u8>, code: i32) -> (StreamSession, watch::Receiver<bool>)
     let (stdin, mut heard) = tokio::io::duplex(64 * 1024);
     let (stdout, mut said) = tokio::io::duplex(64 * 1024);
     let (has_ended, ended) = watch::channel(false);
-    let running = tokio::spawn(async move {
+    let running = coracle_telemetry::spawn("task of a test", async move {
         tokio::io::copy(&mut heard, &mut said).await.expect("copy");
         said.write_all(&last_words).await.expect("say");
         drop(said);
@@ -94,7 +94,7 @@ async fn connection() -> (WebSocketStream<TcpStream>, WebSocketStream<TcpStream>
 async fn execute(input: usize, piece: usize, words: usize) -> (usize, Value) {
     let (socket, peer) = connection().await;
     let (session, mut ended) = cat(vec![1; words], 3);
-    let bridge = tokio::spawn(bridge(socket, Ok(session), Verb::Exec, SPEECH));
+    let bridge = coracle_telemetry::spawn("task of a test", bridge(socket, Ok(session), Verb::Exec, SPEECH));
     let (mut sink, mut stream) = peer.split();
     let sending = async {
         for piece in vec![7; input].chunks(piece) {

@@ -98,7 +98,7 @@ async fn large_bodies_are_worked_on_a_few_at_once_and_small_ones_do_not_wait() {
     assert_eq!(limits.worked_on(user, 10, async { Ok(1) }).await.unwrap(), 1);
     let large = {
         let limits = Arc::clone(&limits);
-        tokio::spawn(async move { limits.worked_on(user, LARGE, async { Ok(2) }).await })
+        coracle_telemetry::spawn("task of a test", async move { limits.worked_on(user, LARGE, async { Ok(2) }).await })
     };
     while limits.large_bytes() == 0 {
         tokio::task::yield_now().await;

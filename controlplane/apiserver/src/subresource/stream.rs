@@ -128,7 +128,7 @@ pub(super) async fn upgrade(
     };
     let answer = negotiate::agree(form, &parts.headers)?;
     let shutdown = call.server.shutdown.clone();
-    tokio::spawn(async move {
+    coracle_telemetry::spawn("stream", async move {
         tokio::select! {
             () = shutdown.cancelled() => {}
             () = speak(client, form, serve) => {}

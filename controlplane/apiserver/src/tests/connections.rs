@@ -77,7 +77,7 @@ async fn who_does_not_say_who_it_is_has_to_go() {
         hyper::client::conn::http1::handshake(TokioIo::new(connect(&listening, Some(&admin), "http/1.1").await))
             .await
             .unwrap();
-    tokio::spawn(connection);
+    coracle_telemetry::spawn("task of a test", connection);
     for pause in [0, 12] {
         tokio::time::sleep(Duration::from_secs(pause)).await;
         let request = Request::get(CONFIG_MAPS).header("host", "x").body(Full::new(Bytes::new())).unwrap();
@@ -139,7 +139,7 @@ async fn an_answer_before_the_body_was_read_is_seen_and_the_connection_goes_on()
     let stream = connect(&listening, Some(&pki.admin), "h2").await;
     let (mut sender, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
-    tokio::spawn(connection);
+    coracle_telemetry::spawn("task of a test", connection);
     let answer = sender.send_request(post(uri, large.clone())).await.unwrap();
     assert_eq!(answer.status(), 413);
     let text = answer.into_body().collect().await.unwrap().to_bytes();
@@ -150,7 +150,7 @@ async fn an_answer_before_the_body_was_read_is_seen_and_the_connection_goes_on()
     {
         let stream = connect(&listening, Some(identity), "http/1.1").await;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
-        tokio::spawn(connection);
+        coracle_telemetry::spawn("task of a test", connection);
         for _ in 0..3 {
             sender.ready().await.unwrap();
             let answer = sender.send_request(post(CONFIG_MAPS.to_owned(), body.clone())).await.unwrap();
@@ -167,7 +167,7 @@ async fn wrong_tokens_are_counted_like_every_request() {
     for _ in 0..3 {
         let stream = connect(&listening, None, "http/1.1").await;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
-        tokio::spawn(connection);
+        coracle_telemetry::spawn("task of a test", connection);
         let request = Request::get(CONFIG_MAPS).header("host", "x").header("authorization", "Bearer wrong");
         let answer = sender.send_request(request.body(Full::new(Bytes::new())).unwrap()).await.unwrap();
         assert_eq!(answer.status(), 401);

@@ -194,7 +194,7 @@ async fn hostile_bodies_are_refused_and_nobody_waits_for_it() {
         .map(|(at, (kind, body))| {
             let user = Raw::outside(&server, UserInfo::new(format!("u{at}"), &[]));
             let (kind, body) = (*kind, body.clone());
-            tokio::spawn(async move { user.send("POST", REVIEWS, kind, body).await })
+            coracle_telemetry::spawn("task of a test", async move { user.send("POST", REVIEWS, kind, body).await })
         })
         .collect();
     let admin = Raw::outside(&server, UserInfo::component("admin"));

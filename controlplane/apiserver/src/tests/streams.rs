@@ -114,10 +114,10 @@ async fn agent(authority: &KeyPair, serving: &KeyPair, answer: &'static str, the
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
+    coracle_telemetry::spawn("task of a test", async move {
         while let Ok((stream, _)) = listener.accept().await {
             let acceptor = acceptor.clone();
-            tokio::spawn(async move {
+            coracle_telemetry::spawn("task of a test", async move {
                 let Ok(mut stream) = acceptor.accept(stream).await else { return };
                 let mut request = Vec::new();
                 while !request.ends_with(b"\r\n\r\n") {
@@ -238,7 +238,7 @@ async fn last_bytes_of_a_node_that_breaks_off_are_relayed() {
         for round in 0..5 {
             let (stream, _) = upgrade(&listening).await;
             let (mut reader, mut writer) = tokio::io::split(stream);
-            let chatter = tokio::spawn(async move {
+            let chatter = coracle_telemetry::spawn("task of a test", async move {
                 // Heartbeats that come when nobody is left to hear them.
                 while writer.write_all(b"beat").await.is_ok() && writer.flush().await.is_ok() {
                     tokio::time::sleep(Duration::from_millis(1)).await;

@@ -40,7 +40,7 @@ async fn try_get(
     let name = ServerName::IpAddress(listening.address.ip().into());
     let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    tokio::spawn(connection);
+    coracle_telemetry::spawn("task of a test", connection);
     let mut request = Request::get(path).header("host", "localhost");
     if let Some(token) = token {
         request = request.header("authorization", format!("Bearer {token}"));
@@ -116,7 +116,7 @@ async fn server_stops_while_a_watch_is_open() {
     let listening = testing::listen(testing::server().await).await;
     let server = Arc::clone(&listening.server);
     let pki = Arc::clone(&server.config.pki);
-    let watching = tokio::spawn(async move {
+    let watching = coracle_telemetry::spawn("task of a test", async move {
         let answer = get(&listening, Some(&pki.admin), &format!("{PODS}?watch=true"), None).await;
         drop(listening);
         answer

@@ -172,7 +172,7 @@ impl Group {
         pace.is_due = true;
         let group = Arc::clone(self);
         // Ends by itself in a moment.
-        drop(tokio::spawn(async move {
+        drop(coracle_telemetry::spawn("wake watchers", async move {
             tokio::time::sleep_until(due).await;
             let end = {
                 let mut pace = group.pace.lock();

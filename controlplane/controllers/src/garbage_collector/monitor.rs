@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use coracle_telemetry::Backoff;
 use futures::StreamExt;
 use kube::{
     Api,
@@ -17,7 +18,8 @@ use crate::{
     served_kinds::{GroupKind, ServedKind},
 };
 
-/// Longest pause between attempts to watch.
+/// First and longest pause between attempts to watch.
+const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_CAP: Duration = Duration::from_secs(30);
 /// How often it is looked whether all kinds are listed, at the start.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
@@ -129,7 +131,7 @@ async fn watch(
     let mut events = std::pin::pin!(watcher(api, watcher::Config::default().streaming_lists()));
     let mut known = Known::new();
     let mut listing: Option<Known> = None;
-    let mut pause = Duration::from_millis(100);
+    let mut retry = Backoff::new(RETRY_FIRST, RETRY_CAP);
     loop {
         let event = tokio::select! {
             () = stop.cancelled() => break,
@@ -141,14 +143,13 @@ async fn watch(
                 debug!(kind = %kind.resource.kind, error = &error as &dyn std::error::Error, "watch failed, trying again");
                 tokio::select! {
                     () = stop.cancelled() => break,
-                    () = tokio::time::sleep(pause) => {}
+                    () = tokio::time::sleep(retry.pause()) => {}
                 }
-                pause = (pause * 2).min(RETRY_CAP);
                 continue;
             }
             None => break,
         };
-        pause = Duration::from_millis(100);
+        retry.reset();
         match event {
             Event::Init => listing = Some(Known::new()),
             Event::InitApply(object) | Event::Apply(object) => {

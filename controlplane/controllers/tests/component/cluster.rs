@@ -109,7 +109,7 @@ impl Cluster {
         let [ca, kubelet_ca] = authorities;
         let mut config = ControllersConfig::new("10.42.0.0/16".parse().unwrap(), ca, kubelet_ca);
         adjust(&mut config);
-        tokio::spawn(coracle_controllers::run(clients, config, self.shutdown.clone()));
+        coracle_telemetry::spawn("task of a test", coracle_controllers::run(clients, config, self.shutdown.clone()));
         self.wait("default service account", || async {
             self.get_opt::<k8s_openapi::api::core::v1::ServiceAccount>("default", "default").await.is_some()
         })
@@ -119,7 +119,7 @@ impl Cluster {
     /// Starts the fake agent over all pods.
     pub(crate) fn run_agent(&self) {
         let (client, agent, shutdown) = (self.client.clone(), self.agent.clone(), self.shutdown.clone());
-        tokio::spawn(async move {
+        coracle_telemetry::spawn("task of a test", async move {
             tokio::select! {
                 () = shutdown.cancelled() => {}
                 () = agent.run(client) => {}

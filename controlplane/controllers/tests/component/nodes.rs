@@ -165,7 +165,7 @@ async fn silent_node_becomes_unknown_and_its_pods_are_evicted() {
     cluster.add_node("n2", "192.0.2.12").await;
     let alive = {
         let (client, shutdown) = (cluster.client.clone(), cluster.shutdown.clone());
-        tokio::spawn(async move {
+        coracle_telemetry::spawn("task of a test", async move {
             let leases: Api<k8s_openapi::api::coordination::v1::Lease> = Api::namespaced(client, "kube-node-lease");
             let mut ticks = tokio::time::interval(Duration::from_millis(100));
             while !shutdown.is_cancelled() {

@@ -61,7 +61,7 @@ pub(super) async fn compaction_does_not_disturb_a_running_watch(store: Arc<dyn B
     let mut watching = Recorder::start(&*store, Revision(0)).await?;
     let writing = {
         let store = Arc::clone(&store);
-        tokio::spawn(async move { write_concurrently(&store, 4, 60).await })
+        coracle_telemetry::spawn("task of a test", async move { write_concurrently(&store, 4, 60).await })
     };
     while !writing.is_finished() {
         // What the watch has not been shown may be compacted: it is queued.

@@ -89,7 +89,7 @@ impl Backend for Mutant {
             Fault::AcknowledgesEarly => {
                 let inner = Arc::clone(&self.inner);
                 let guess = Revision(self.inner.current_revision().0 + 1);
-                tokio::spawn(async move { inner.txn(txn).await });
+                coracle_telemetry::spawn("task of a test", async move { inner.txn(txn).await });
                 return Ok(TxnOutcome::Committed(guess));
             }
             _ => {}

@@ -75,7 +75,7 @@ pub(super) async fn range_is_one_snapshot_while_others_write(store: Arc<dyn Back
     let account = |n: usize| format!("/registry/accounts/{n}");
     write(&*store, (0..ACCOUNTS).map(|n| put(&account(n), &START.to_string())).collect()).await?;
     let writer = Arc::clone(&store);
-    let writing = tokio::spawn(async move {
+    let writing = coracle_telemetry::spawn("task of a test", async move {
         let mut balances = [START; ACCOUNTS];
         for n in 0..300 {
             let (from, to) = (n % ACCOUNTS, (n * 5 + 1) % ACCOUNTS);

@@ -88,7 +88,7 @@ pub(super) async fn concurrent_increments_are_all_counted(store: Arc<dyn Backend
     const WRITERS: usize = 8;
     const EACH: usize = 40;
     write(&*store, vec![put(KEY, "0")]).await?;
-    let tasks = (0..WRITERS).map(|_| tokio::spawn(increment(Arc::clone(&store), EACH)));
+    let tasks = (0..WRITERS).map(|_| coracle_telemetry::spawn("task of a test", increment(Arc::clone(&store), EACH)));
     let mut revisions = Vec::new();
     for task in futures::future::join_all(tasks).await {
         revisions.extend(task.map_err(|error| Violation(error.to_string()))??);

@@ -92,7 +92,7 @@ pub(super) async fn watch_resumes_from_every_revision(store: Arc<dyn Backend>) -
 pub(super) async fn watchers_that_join_while_others_write_miss_nothing(store: Arc<dyn Backend>) -> Outcome {
     let writing = {
         let store = Arc::clone(&store);
-        tokio::spawn(async move { write_concurrently(&store, 4, 60).await })
+        coracle_telemetry::spawn("task of a test", async move { write_concurrently(&store, 4, 60).await })
     };
     let mut recorders = Vec::new();
     while !writing.is_finished() {

@@ -59,12 +59,16 @@ pub(super) fn run(task: &Task) {
     };
     super::runtime().block_on(async {
         let watch = store.watch("/", store.current_revision()).await.unwrap();
-        tokio::spawn(watch.for_each(|batch| async move {
-            for event in batch.unwrap().events {
-                say("watched", write_of(&event.kv));
-            }
-        }));
-        let writers = (0..WRITERS).map(|writer| tokio::spawn(write(Arc::clone(&store), writer)));
+        coracle_telemetry::spawn(
+            "task of a test",
+            watch.for_each(|batch| async move {
+                for event in batch.unwrap().events {
+                    say("watched", write_of(&event.kv));
+                }
+            }),
+        );
+        let writers =
+            (0..WRITERS).map(|writer| coracle_telemetry::spawn("task of a test", write(Arc::clone(&store), writer)));
         futures::future::join_all(writers).await;
     });
 }

@@ -4,6 +4,7 @@
 //! every measurement (`bench within WHAT KUBECONFIG`), because requests must come from inside that namespace.
 //! Definitions are those of the field's instruments: pod latency from the POST to Running and Ready in a watch;
 //! request rates of sequential requests on each connection, TLS and authentication on.
+#![allow(clippy::disallowed_methods, reason = "a bench ends with its first panic")]
 
 mod api;
 mod client;

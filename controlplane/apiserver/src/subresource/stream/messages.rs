@@ -103,7 +103,7 @@ pub(super) fn send(
     let permit = SOCKETS.try_acquire().map_err(|_| Status::too_many_requests(RETRY_SECS))?;
     let answer = negotiate::websocket(&parts.headers, protocol)?;
     let shutdown = server.shutdown.clone();
-    tokio::spawn(async move {
+    coracle_telemetry::spawn("messages", async move {
         let _permit = permit;
         tokio::select! {
             () = shutdown.cancelled() => {}

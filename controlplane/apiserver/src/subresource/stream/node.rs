@@ -119,7 +119,7 @@ pub(super) fn joined(server: &ApiServer, client: OnUpgrade, response: &mut Respo
     *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *answer.headers_mut() = std::mem::take(response.headers_mut());
     let shutdown = server.shutdown.clone();
-    tokio::spawn(async move {
+    coracle_telemetry::spawn("relay to a node", async move {
         tokio::select! {
             () = shutdown.cancelled() => {}
             () = join(client, node) => {}
@@ -146,7 +146,7 @@ async fn send(
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| unreachable_node(target, &error))?;
     // Lives as long as the response's body or the upgraded stream.
-    tokio::spawn(connection.with_upgrades());
+    coracle_telemetry::spawn("connection to a node", connection.with_upgrades());
     let mut request = Request::builder().method(method).uri(&target.path_and_query).body(Empty::<Bytes>::new());
     if let Ok(request) = &mut request {
         *request.headers_mut() = headers;

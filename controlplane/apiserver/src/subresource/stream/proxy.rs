@@ -73,7 +73,7 @@ pub(crate) async fn serve(call: &Call<'_>, parts: &Parts) -> Result<Response<Bod
     let request = request(call, parts, &format!("{rest}{query}"), &backend.host())?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
     // Lives as long as the response's body or the upgraded stream.
-    tokio::spawn(connection.with_upgrades());
+    coracle_telemetry::spawn("connection to a backend", connection.with_upgrades());
     let response = match tokio::time::timeout(ANSWER_TIMEOUT, sender.send_request(request)).await {
         Ok(response) => response.map_err(failed)?,
         Err(_) => return Err(failed("timed out waiting for an answer")),

@@ -192,7 +192,7 @@ async fn snapshot_and_watch_lose_nothing_in_between() {
     let writers: Vec<_> = (0..4)
         .map(|writer| {
             let cluster = Arc::clone(&cluster);
-            tokio::spawn(async move {
+            coracle_telemetry::spawn("task of a test", async move {
                 for n in 0..200 {
                     let key = format!("ns/{writer}-{}", n % 9);
                     if n % 5 == 4 {
@@ -248,7 +248,7 @@ async fn thousand_watchers_see_one_order() {
     let watching: Vec<_> = (0..1000)
         .map(|_| {
             let mut watcher = cluster.pods.watch(everything(), Revision(0)).unwrap();
-            tokio::spawn(async move { take(&mut watcher, 20).await })
+            coracle_telemetry::spawn("task of a test", async move { take(&mut watcher, 20).await })
         })
         .collect();
     for n in 0..20 {
@@ -266,7 +266,7 @@ async fn a_crowd_is_woken_less_often_and_misses_nothing() {
     let crowd: Vec<_> = (0..150)
         .map(|_| {
             let mut watcher = cluster.pods.watch(everything(), Revision(0)).unwrap();
-            tokio::spawn(async move { take(&mut watcher, 50).await })
+            coracle_telemetry::spawn("task of a test", async move { take(&mut watcher, 50).await })
         })
         .collect();
     for n in 0..50 {

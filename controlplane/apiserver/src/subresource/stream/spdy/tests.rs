@@ -237,7 +237,7 @@ async fn soon<T>(what: impl Future<Output = T>) -> T {
 async fn streams_carry_bytes_both_ways_and_end() {
     let (mut to, incoming, outgoing, from) = wire();
     let (mut streams, run) = session::serve(incoming, outgoing);
-    let run = tokio::spawn(run);
+    let run = coracle_telemetry::spawn("task of a test", run);
     let mut client = Client::new();
     to.send(Ok(client.open(1, &HEADERS, false).into())).await.unwrap();
     to.send(Ok(frame::data(1, b"hello", true))).await.unwrap();
@@ -261,7 +261,7 @@ async fn streams_carry_bytes_both_ways_and_end() {
 async fn a_client_that_goes_resets_its_streams() {
     let (mut to, incoming, outgoing, _from) = wire();
     let (mut streams, run) = session::serve(incoming, outgoing);
-    tokio::spawn(run);
+    coracle_telemetry::spawn("task of a test", run);
     to.send(Ok(Client::new().open(1, &HEADERS, true).into())).await.unwrap();
     let mut stream = soon(streams.recv()).await.expect("a stream");
     assert_eq!(stream.header("port"), Some("80"));
@@ -275,15 +275,15 @@ async fn a_client_that_goes_resets_its_streams() {
 async fn too_many_streams_are_refused() {
     let (mut to, incoming, outgoing, from) = wire();
     let (mut streams, run) = session::serve(incoming, outgoing);
-    tokio::spawn(run);
-    tokio::spawn(async move {
+    coracle_telemetry::spawn("task of a test", run);
+    coracle_telemetry::spawn("task of a test", async move {
         let mut client = Client::new();
         for number in 0..600 {
             to.send(Ok(client.open(number * 2 + 1, &HEADERS, false).into())).await.unwrap();
         }
         std::future::pending::<()>().await;
     });
-    let held = tokio::spawn(async move {
+    let held = coracle_telemetry::spawn("task of a test", async move {
         let mut held = Vec::new();
         while let Some(stream) = streams.recv().await {
             held.push(stream);

@@ -1,0 +1,237 @@
+//! Tasks with a name and one policy: none ends unnoticed.
+//!
+//! ```text
+//! Tasks::add    ends early or panics > told > the group's token is cancelled > whoever runs the group starts it anew
+//! Tasks::keep   fails, ends or panics > told, unwell > started again after a pause > well once it has run for STEADY
+//! spawn         panics > told              (one that has an end: a connection, a clean-up)
+//! ```
+//!
+//! `clippy.toml` forbids `tokio::spawn` everywhere else.
+
+use std::{
+    any::Any,
+    collections::HashMap,
+    error::Error,
+    panic::{AssertUnwindSafe, resume_unwind},
+    pin::pin,
+    time::Duration,
+};
+
+use futures::FutureExt as _;
+use tokio::task::{Id, JoinError, JoinHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Backoff, Chain, Doubling, Health};
+
+/// A task that was started again counts as well after it has run this long.
+const STEADY: Duration = Duration::from_secs(10);
+
+/// A task that belongs to no group for it has an end of its own. A panic in it is told; who holds the handle sees it, too.
+pub fn spawn<T: Send + 'static>(name: &'static str, run: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+    #[expect(clippy::disallowed_methods, reason = "this is the place")]
+    tokio::spawn(async move {
+        match AssertUnwindSafe(run).catch_unwind().await {
+            Ok(value) => value,
+            Err(panic) => {
+                tracing::error!(task = name, panic = text_of(&*panic), "panicked");
+                resume_unwind(panic)
+            }
+        }
+    })
+}
+
+/// Why a group has ended although nobody asked it to.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskEnded {
+    /// A task has panicked: what it fed would go on with a picture that no longer changes.
+    #[error("{task} has died")]
+    Died {
+        /// Which.
+        task: &'static str,
+        /// How.
+        #[source]
+        source: JoinError,
+    },
+    /// A task has come to its end.
+    #[error("{task} has ended")]
+    Ended {
+        /// Which.
+        task: &'static str,
+    },
+}
+
+impl TaskEnded {
+    /// The name of the task.
+    #[must_use]
+    pub fn task(&self) -> &'static str {
+        match self {
+            Self::Died { task, .. } | Self::Ended { task } => task,
+        }
+    }
+}
+
+/// Tasks that live and end together. Dropped, it ends them where they are.
+#[derive(Debug)]
+pub struct Tasks {
+    set: JoinSet<()>,
+    names: HashMap<Id, &'static str>,
+    stop: CancellationToken,
+}
+
+impl Tasks {
+    /// A group without tasks that ends with `stop`, and cancels it if a task ends early. Give it a child of the token
+    /// that others share.
+    #[must_use]
+    pub fn new(stop: CancellationToken) -> Self {
+        Self { set: JoinSet::new(), names: HashMap::new(), stop }
+    }
+
+    /// What the group's tasks end with.
+    #[must_use]
+    pub fn stop(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
+    /// A task that runs until the group is told to stop; if it ends or panics before, so does the group.
+    pub fn add(&mut self, name: &'static str, run: impl Future<Output = ()> + Send + 'static) {
+        let id = self.set.spawn(run).id();
+        self.names.insert(id, name);
+    }
+
+    /// A task that is started again whenever it ends, fails or panics, after a pause; until it has run for a while it is
+    /// unwell. `start` gets a token that ends with the group's.
+    pub fn keep<F>(
+        &mut self,
+        name: &'static str,
+        pauses: Doubling,
+        health: &Health,
+        start: impl Fn(CancellationToken) -> F + Send + 'static,
+    ) where
+        F: Future<Output: Outcome> + Send + 'static,
+    {
+        health.tell(name, true);
+        self.add(name, keep(name, pauses, self.stop.clone(), health.clone(), start));
+    }
+
+    /// Leaves tasks to themselves that are kept: they end with the group's token, and nobody waits for them.
+    pub fn detach(mut self) {
+        self.set.detach_all();
+    }
+
+    /// Waits until the group is told to stop, or for the first task that ends before that: this ends the group. Cancel-safe.
+    ///
+    /// # Errors
+    /// Which task it was.
+    pub async fn watch(&mut self) -> Result<(), TaskEnded> {
+        let ended = tokio::select! {
+            biased;
+            () = self.stop.cancelled() => return Ok(()),
+            Some(ended) = self.set.join_next_with_id() => ended,
+            else => {
+                self.stop.cancelled().await;
+                return Ok(());
+            }
+        };
+        // Stop and the end of a task that follows it come in any order.
+        if self.stop.is_cancelled() && ended.is_ok() {
+            return Ok(());
+        }
+        let failure = self.judge(ended);
+        tracing::error!(error = %Chain(&failure), "a task has ended early; what belongs to it ends");
+        self.stop.cancel();
+        Err(failure)
+    }
+
+    /// Tells all to stop and waits for them; what has not ended after `limit` is cut off and named in a warning.
+    pub async fn finish(&mut self, limit: Duration) {
+        self.stop.cancel();
+        let rest = async {
+            while let Some(ended) = self.set.join_next_with_id().await {
+                if ended.is_err() {
+                    let failure = self.judge(ended);
+                    tracing::error!(error = %Chain(&failure), "a task died as it should end");
+                } else if let Ok((id, ())) = ended {
+                    self.names.remove(&id);
+                }
+            }
+        };
+        if tokio::time::timeout(limit, rest).await.is_err() {
+            let tasks: Vec<&str> = self.names.values().copied().collect();
+            tracing::warn!(?tasks, "did not end in time");
+            self.set.shutdown().await;
+        }
+    }
+
+    fn judge(&mut self, ended: Result<(Id, ()), JoinError>) -> TaskEnded {
+        let id = ended.as_ref().map_or_else(JoinError::id, |(id, ())| *id);
+        let task = self.names.remove(&id).unwrap_or("a task");
+        match ended {
+            Ok(_) => TaskEnded::Ended { task },
+            Err(source) => TaskEnded::Died { task, source },
+        }
+    }
+}
+
+/// What a task that is kept may end with.
+pub trait Outcome: Send {
+    /// Why, if it failed.
+    fn failure(&self) -> Option<&dyn Error>;
+}
+
+impl Outcome for () {
+    fn failure(&self) -> Option<&dyn Error> {
+        None
+    }
+}
+
+impl<E: Error + Send + 'static> Outcome for Result<(), E> {
+    fn failure(&self) -> Option<&dyn Error> {
+        self.as_ref().err().map(|error| error as &dyn Error)
+    }
+}
+
+async fn keep<F>(
+    name: &'static str,
+    pauses: Doubling,
+    stop: CancellationToken,
+    health: Health,
+    start: impl Fn(CancellationToken) -> F,
+) where
+    F: Future<Output: Outcome>,
+{
+    let mut backoff = Backoff::of(pauses);
+    while !stop.is_cancelled() {
+        let mut run = pin!(AssertUnwindSafe(start(stop.child_token())).catch_unwind());
+        let ended = tokio::select! {
+            ended = &mut run => ended,
+            () = tokio::time::sleep(STEADY) => {
+                health.tell(name, true);
+                backoff.reset();
+                run.await
+            }
+        };
+        if stop.is_cancelled() {
+            return;
+        }
+        health.tell(name, false);
+        match ended {
+            Ok(outcome) => match outcome.failure() {
+                None => tracing::warn!(task = name, "ended; starting it again"),
+                Some(error) => tracing::error!(task = name, error = %Chain(error), "failed; starting it again"),
+            },
+            Err(panic) => tracing::error!(task = name, panic = text_of(&*panic), "panicked; starting it again"),
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(backoff.pause()) => {}
+        }
+    }
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without words")
+}
+
+#[cfg(test)]
+mod tests;

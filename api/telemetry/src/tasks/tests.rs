@@ -1,0 +1,102 @@
+use std::{io, sync::Arc};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::*;
+
+const LONG: Duration = Duration::from_secs(3600);
+const PAUSES: Doubling = Doubling::new(Duration::from_millis(500), Duration::from_secs(30));
+
+fn group() -> Tasks {
+    Tasks::new(CancellationToken::new())
+}
+
+#[tokio::test]
+async fn one_task_that_dies_ends_the_others_and_is_named() {
+    let shared = CancellationToken::new();
+    let mut tasks = Tasks::new(shared.child_token());
+    let stop = tasks.stop();
+    tasks.add("the patient one", async move { stop.cancelled().await });
+    tasks.add("the informer of Pods", async { panic!("a handler has a bug") });
+    let error = tasks.watch().await.unwrap_err();
+    assert_eq!(error.to_string(), "the informer of Pods has died");
+    tasks.finish(LONG).await;
+    assert!(tasks.stop().is_cancelled() && !shared.is_cancelled());
+}
+
+#[tokio::test]
+async fn tasks_that_end_as_told_are_no_failure() {
+    let mut tasks = group();
+    let stop = tasks.stop();
+    tasks.add("one", async move { stop.cancelled().await });
+    tasks.stop().cancel();
+    tasks.watch().await.unwrap();
+    tasks.finish(LONG).await;
+    let mut tasks = group();
+    tasks.add("one", async {});
+    assert_eq!(tasks.watch().await.unwrap_err().to_string(), "one has ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_end_in_time_is_cut_off() {
+    let mut tasks = group();
+    let (told, heard) = tokio::sync::oneshot::channel::<()>();
+    tasks.add("the deaf one", async move {
+        std::future::pending::<()>().await;
+        drop(told);
+    });
+    tasks.finish(Duration::from_secs(1)).await;
+    heard.await.unwrap_err();
+}
+
+#[tokio::test]
+async fn the_holder_of_a_task_sees_its_panic() {
+    assert_eq!(spawn("good", async { 7 }).await.unwrap(), 7);
+    let died = spawn("bad", async { panic!("a bug") }).await.unwrap_err();
+    assert!(died.is_panic());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_is_kept_is_started_again_and_unwell_until_it_is_steady() {
+    let (mut tasks, begun, health) = (group(), Instant::now(), Health::default());
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let lives = Mutex::new([Some(0), None, Some(60), Some(3600)].into_iter());
+    let starts = Arc::clone(&told);
+    tasks.keep("the part", PAUSES, &health, move |stop| {
+        starts.lock().push(begun.elapsed());
+        let life = lives.lock().next().expect("not more often");
+        async move {
+            tokio::select! {
+                () = stop.cancelled() => Ok(()),
+                () = tokio::time::sleep(Duration::from_secs(life.expect("a panic"))) => Err(io::Error::other("a bug")),
+            }
+        }
+    });
+    let seen = async |after: u64| {
+        tokio::time::sleep(Duration::from_millis(after)).await;
+        (told.lock().len(), health.unwell().is_empty())
+    };
+    // Dead at once, dead again after half a second at most, alive after another second at most.
+    assert_eq!(seen(10).await, (1, false));
+    assert_eq!(seen(2_000).await, (3, false));
+    assert_eq!(seen(9_600).await, (3, true), "steady");
+    // Dead after a minute; the pause is as short as the first.
+    assert_eq!(seen(50_500).await, (4, false));
+    assert_eq!(seen(10_000).await, (4, true));
+    tasks.finish(LONG).await;
+    let told = told.lock();
+    let between = |a: usize, b: usize| (told[b] - told[a]).as_millis();
+    assert!((250..=501).contains(&between(0, 1)), "the first pause: {told:?}");
+    assert!((500..=1001).contains(&between(1, 2)), "twice that: {told:?}");
+    assert!((60_250..=60_501).contains(&between(2, 3)), "as at first, it had been well: {told:?}");
+}
+
+#[test]
+fn parts_that_are_unwell_are_named() {
+    let health = Health::default();
+    health.tell("b", false);
+    health.clone().tell("a", true);
+    assert_eq!(health.parts(), [("a", true), ("b", false)]);
+    assert_eq!(health.unwell(), ["b"]);
+}
