@@ -12,6 +12,9 @@ use coracle_tests::workspace;
 use proc_macro2::Span;
 use syn::{spanned::Spanned, visit::Visit};
 
+#[path = "tidy/circles.rs"]
+mod circles;
+
 /// Lines of a file before its tests.
 const FILE_LINES_MAX: usize = 400;
 /// Lines of a function.
@@ -27,7 +30,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("coracle-relay", &[]),
     ("coracle-telemetry", &[]),
     ("coracle-store", &["coracle-telemetry"]),
-    ("coracle-apiserver", &["coracle-telemetry", "coracle-api", "coracle-relay", "coracle-store"]),
+    ("coracle-registry", &["coracle-telemetry", "coracle-api", "coracle-store"]),
+    ("coracle-apiserver", &["coracle-telemetry", "coracle-api", "coracle-relay", "coracle-store", "coracle-registry"]),
     ("coracle-scheduler", &["coracle-telemetry", "coracle-api"]),
     ("coracle-controllers", &["coracle-telemetry", "coracle-api"]),
     (

@@ -18,20 +18,14 @@ mod service_account;
 pub(crate) mod token_secret;
 
 use coracle_api::status::Status;
+use coracle_registry::{
+    part::Part,
+    resource::Resource,
+    store::{WriteOptions, update::Change},
+};
 use serde_json::Value;
 
-use crate::{
-    authz,
-    endpoints::Call,
-    registry::{
-        resource::Resource,
-        store::{
-            WriteOptions,
-            update::{Change, Part},
-        },
-    },
-    user::UserInfo,
-};
+use crate::{authz, endpoints::Call, user::UserInfo};
 
 /// Changes and checks a new object before it is defaulted and validated.
 pub(crate) async fn mutate_new(call: &Call<'_>, namespace: &str, object: &mut Value) -> Result<(), Status> {
@@ -80,8 +74,8 @@ pub(crate) fn change<'a>(
     call: &'a Call<'_>,
     part: Part,
     options: WriteOptions,
-    reserve: crate::registry::store::update::Reserve<'a>,
-    owners: &'a crate::registry::owners::Owners,
+    reserve: coracle_registry::store::update::Reserve<'a>,
+    manager: &'a coracle_registry::managed_fields::FieldManager,
 ) -> Change<'a> {
     Change {
         namespace: &call.info.namespace,
@@ -90,8 +84,8 @@ pub(crate) fn change<'a>(
         options,
         tries: None,
         reserve: Some(reserve),
-        owners: Some(owners),
-        quotas: None,
+        manager: Some(manager),
+        companion: None,
     }
 }
 

@@ -17,12 +17,12 @@ use coracle_api::{
     resource::GroupResource,
     status::{Reason, Status},
 };
+use coracle_registry::resource::Registry;
 use http::Method;
 
 use self::{node::NodeAuthorizer, rbac::RbacAuthorizer};
 use crate::{
     query::Query,
-    registry::resource::Registry,
     request_info::RequestInfo,
     user::{ANONYMOUS, GROUP_MASTERS, UserInfo},
 };

@@ -13,20 +13,16 @@ mod roles;
 use std::{sync::Arc, time::Duration};
 
 use coracle_api::{meta, status::Status};
+use coracle_registry::{
+    part::Part,
+    service_ips,
+    store::{Current, WriteOptions, update::Change},
+    unenforced::DEFAULT_SERVICE_CIDR,
+};
 use coracle_telemetry::Chain;
 use serde_json::{Value, json};
 
-use crate::{
-    registry::{
-        service_ips,
-        store::{
-            Current, WriteOptions,
-            update::{Change, Part},
-        },
-        unenforced::DEFAULT_SERVICE_CIDR,
-    },
-    server::{ApiServer, ApiServerError, first_service_ip},
-};
+use crate::server::{ApiServer, ApiServerError, first_service_ip};
 
 const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
 const CLASSES: [(&str, i64, &str); 2] = [

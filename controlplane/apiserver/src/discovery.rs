@@ -9,15 +9,14 @@ mod subresource;
 use std::sync::LazyLock;
 
 use bytes::Bytes;
+use coracle_registry::{
+    kinds,
+    strategy::{ResourceInfo, Scope},
+};
 use serde_json::{Value, json};
 
 use crate::{
-    metrics_api,
-    registry::{
-        kinds,
-        strategy::{ResourceInfo, Scope},
-    },
-    review,
+    metrics_api, review,
     table::accept::{media_ranges, takes_json},
     unstored,
 };

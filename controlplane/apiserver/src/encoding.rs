@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use coracle_api::{encode, status::Status};
+use coracle_registry::strategy::Subresource;
 use coracle_telemetry::Chain;
 use futures::{StreamExt as _, TryStreamExt as _};
 use http::{HeaderValue, Response, header, request::Parts};
@@ -20,7 +21,6 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use crate::{
     body::{Body, BoxError},
     query::Query,
-    registry::strategy::Subresource,
     reply::{self, JSON},
     request_info::RequestInfo,
     table::accept::{self, Encoding},

@@ -20,26 +20,30 @@ use coracle_api::{
     resource::Gvk,
     status::{FieldErrors, Status},
 };
+use coracle_registry::{
+    managed_fields::FieldManager,
+    resource::Resource,
+    store::{WriteOptions, Written},
+    stored,
+    strategy::Strategy,
+};
 use http::{HeaderMap, StatusCode, header};
 
 use crate::{
     encoding,
     query::Query,
-    registry::{
-        resource::Resource,
-        store::{WriteOptions, Written},
-        strategy::Strategy,
-    },
     reply::Reply,
     request_info::ResourceRequest,
     server::ApiServer,
-    stored,
     table::{
         self, IncludeObject, ListMeta, TableOptions,
         accept::{self, Form},
     },
     user::UserInfo,
 };
+
+/// Most letters of a field manager's name.
+const MANAGER_CHARS: usize = 128;
 
 /// One request to one resource.
 pub(crate) struct Call<'a> {
@@ -81,8 +85,8 @@ impl Call<'_> {
             }
         }
         if let Some(manager) = self.query.text("fieldManager") {
-            if manager.chars().count() > 128 {
-                errors.too_long("fieldManager", &manager.into(), 128);
+            if manager.chars().count() > MANAGER_CHARS {
+                errors.too_long("fieldManager", &manager.into(), MANAGER_CHARS);
             }
             if manager.chars().any(char::is_control) {
                 errors.invalid("fieldManager", &manager.into(), "should only contain printable characters");
@@ -92,6 +96,23 @@ impl Call<'_> {
             return Err(Status::invalid(&Gvk::new("meta.k8s.io", "v1", "WriteOptions"), "", errors));
         }
         Ok(WriteOptions { dry_run })
+    }
+
+    /// Who comes to own what is written: as the request says, or else as its program is called.
+    pub(crate) fn field_manager(&self) -> FieldManager {
+        let agent = || {
+            let agent = self.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+            let name = agent.split('/').next().unwrap_or_default();
+            let name: String = name.chars().filter(|letter| !letter.is_control()).take(MANAGER_CHARS).collect();
+            match self.user.name.rsplit(':').next() {
+                _ if !name.is_empty() => name,
+                // A part of this process names no program.
+                Some(own) if self.user.is_component() => own.to_owned(),
+                _ => "unknown".to_owned(),
+            }
+        };
+        let name = self.query.text("fieldManager").map_or_else(agent, str::to_owned);
+        FieldManager::new(name, self.info.subresource, self.user.is_component())
     }
 
     fn field_validation(&self) -> Result<FieldValidation, Status> {

@@ -5,14 +5,15 @@
 use std::{sync::Arc, time::Duration};
 
 use coracle_api::meta;
+use coracle_registry::{
+    resource::Resource,
+    store::delete::DeleteOptions,
+    watch_cache::{Entry, ListRequest, Scope, Selection},
+};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::{
-    registry::{resource::Resource, store::delete::DeleteOptions},
-    server::ApiServer,
-    watch_cache::{Entry, ListRequest, Scope, Selection},
-};
+use crate::server::ApiServer;
 
 const PERIOD: Duration = Duration::from_secs(300);
 const LIFETIME: Duration = Duration::from_secs(3600);
@@ -57,10 +58,11 @@ fn last_seen(entry: &Entry) -> Option<Timestamp> {
 
 #[cfg(test)]
 mod tests {
+    use coracle_registry::store::WriteOptions;
     use serde_json::json;
 
     use super::*;
-    use crate::{registry::store::WriteOptions, testing};
+    use crate::testing;
 
     #[tokio::test]
     async fn events_go_an_hour_after_they_were_last_seen() {

@@ -7,6 +7,12 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use coracle_api::{resource::GroupResource, status::Status};
+use coracle_registry::{
+    part::Part,
+    resource::Resource,
+    store::cache_status,
+    strategy::{ResourceInfo, Subresource},
+};
 use coracle_store::Revision;
 use futures::FutureExt as _;
 use http::{Method, Response, StatusCode, request::Parts};
@@ -23,11 +29,6 @@ use crate::{
     metrics_api, nonresource,
     progress::PATIENCE,
     query::Query,
-    registry::{
-        resource::Resource,
-        store::{cache_status, update::Part},
-        strategy::{ResourceInfo, Subresource},
-    },
     reply::{self, Reply},
     request_info::{RequestInfo, ResourceRequest, Verb},
     review, route,

@@ -1,10 +1,10 @@
 //! The Kubernetes API server.
 //!
-//! One generic registry serves every kind; a kind adds a small pure strategy. The way of a request:
+//! What is served and where it is kept is [`coracle_registry`]'s. The way of a request:
 //!
 //! ```text
 //! serve (TLS, HTTP) > handler (panics) > request_info > authn > authz > limits > endpoints/<verb>
-//!    > registry/store (defaults, validation, optimistic lock) > store backend > watch_cache > watchers
+//!    > coracle_registry: store (defaults, validation, optimistic lock), watch_cache > watchers
 //! ```
 //!
 //! | module | does |
@@ -20,15 +20,12 @@
 //! | `admission` | what a write needs beyond its own validity: quota, limit ranges, rights |
 //! | `endpoints` | one verb a file |
 //! | `subresource` | status, scale, binding, eviction, token, streams |
-//! | `registry` | the generic store, strategies and allocators |
-//! | [`watch_cache`] | what reads and watches are served from |
 //! | [`pki`] | certificate authority, certificates, kubeconfig |
 //! | `bootstrap` | the objects every cluster starts with |
 //! | `event_expiry` | forgets old Events |
 //! | `fuzzing` | entries for the fuzz targets (feature `fuzzing`) |
 //! | `reply`, [`body`] | answers: whole, in pieces or endless |
 //! | `encoding`, [`table`] | answers in protobuf, YAML and indented JSON; as Table and metadata alone |
-//! | `stored` | how an object's text is laid out |
 //! | `gzip` | compresses large answers |
 //! | `metrics` | what `/metrics` tells of this server |
 //! | `metrics_api` | `metrics.k8s.io`: what nodes and pods use |
@@ -69,14 +66,10 @@ mod review;
 mod route;
 mod serve;
 pub mod server;
-mod stored;
 mod subresource;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod user;
-pub mod watch_cache;
-
-pub mod registry;
 
 pub mod discovery;
 pub mod openapi;

@@ -11,14 +11,16 @@ use coracle_api::{
     selector::{FieldSelector, LabelSelector},
     status::{FieldErrors, Status},
 };
+use coracle_registry::{
+    resource::Resource,
+    watch_cache::{Entry, Scope, Selection},
+};
 use coracle_store::Revision;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     query::Query,
-    registry::resource::Resource,
     request_info::{ResourceRequest, Verb},
-    watch_cache::{Entry, Scope, Selection},
 };
 
 /// `resourceVersion` and `resourceVersionMatch` together.

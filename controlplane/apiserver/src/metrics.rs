@@ -139,7 +139,7 @@ pub(crate) fn text(server: &ApiServer) -> String {
 fn objects(server: &ApiServer, out: &mut Exposition) {
     let help = "Number of stored objects at the time of last check split by kind";
     out.family("apiserver_storage_objects", Kind::Gauge, help);
-    for strategy in crate::registry::kinds::all() {
+    for strategy in coracle_registry::kinds::all() {
         let info = strategy.resource();
         if let Some(resource) = server.registry.get(info.group, info.version, info.plural) {
             let count = u32::try_from(resource.cache.len()).unwrap_or(u32::MAX);

@@ -10,21 +10,21 @@ mod summary;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use coracle_api::{meta, resource::GroupResource, status::Status};
+use coracle_registry::{
+    resource::Resource,
+    store::cache_status,
+    strategy::{ResourceInfo, Scope},
+    watch_cache::{Entry, ListRequest},
+};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
 use crate::{
     list_options,
     query::Query,
-    registry::{
-        resource::Resource,
-        store::cache_status,
-        strategy::{ResourceInfo, Scope},
-    },
     reply::Reply,
     request_info::{ResourceRequest, Verb},
     server::ApiServer,
-    watch_cache::{Entry, ListRequest},
 };
 use summary::Summary;
 

@@ -20,13 +20,13 @@ use coracle_api::{
     resource::Gvk,
     schema::{self, Type},
 };
+use coracle_registry::strategy::{ResourceInfo, Subresource};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::{
     discovery::{Document, group_versions, infos},
     metrics_api,
-    registry::strategy::{ResourceInfo, Subresource},
 };
 
 const REF_PREFIX: &str = "#/components/schemas/";

@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 use coracle_api::status::Status;
+use coracle_registry::stored;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body::Body as _;
 
-use crate::{body::Body, stored};
+use crate::body::Body;
 
 /// A successful answer.
 #[derive(Debug)]

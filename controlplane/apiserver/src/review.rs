@@ -11,6 +11,10 @@ use coracle_api::{
     resource::Gvk,
     status::{FieldErrors, Status},
 };
+use coracle_registry::{
+    store::cache_status,
+    strategy::{ResourceInfo, Scope},
+};
 use http::{HeaderMap, StatusCode, header};
 use serde_json::{Value, json};
 
@@ -18,10 +22,6 @@ use crate::{
     authn::{self, service_account::ISSUER},
     authz::{Attributes, Decision, ResourceTarget, Target},
     endpoints::content_type,
-    registry::{
-        store::cache_status,
-        strategy::{ResourceInfo, Scope},
-    },
     reply::Reply,
     request_info::{ResourceRequest, Verb},
     server::ApiServer,

@@ -9,13 +9,13 @@
 //! Source: `k8s.io/apiserver/pkg/endpoints/installer.go`, `registerResourceHandlers`, at v1.37.
 
 use coracle_api::status::Status;
+use coracle_registry::{
+    resource::Registry,
+    strategy::{ResourceInfo, Scope, Subresource},
+};
 
 use crate::{
     metrics_api,
-    registry::{
-        resource::Registry,
-        strategy::{ResourceInfo, Scope, Subresource},
-    },
     request_info::{RequestInfo, ResourceRequest, Verb},
     review, unstored,
 };
@@ -64,10 +64,11 @@ fn has_any(info: &ResourceInfo, verbs: &[Verb]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use coracle_registry::strategy::VERBS_ALL;
     use http::Method;
 
     use super::*;
-    use crate::{query::Query, registry::strategy::VERBS_ALL};
+    use crate::query::Query;
 
     fn check(scope: Scope, verbs: &'static [&'static str], path: &str, expect: bool) {
         let subresources = &[Subresource::Status, Subresource::Proxy];

@@ -14,6 +14,19 @@ use std::{
 };
 
 use coracle_api::{exposition::Exposition, quota, status::Status};
+use coracle_registry::{
+    managed_fields::FieldManager,
+    part::Part,
+    resource::{Registry, Resource},
+    service_addresses::{Reservation, ServiceAddresses},
+    store::{
+        Store, WriteOptions, Written,
+        companions::Companion,
+        delete::{DeleteOptions, Deleted},
+        update::Change,
+    },
+    watch_cache::WatchCacheError,
+};
 use coracle_store::Backend;
 use coracle_telemetry::{Doubling, Health, Tasks};
 use ipnet::IpNet;
@@ -31,19 +44,8 @@ use crate::{
     limits::Limits,
     metrics::Metrics,
     pki::{Pki, PkiError},
-    registry::{
-        owners::Owners,
-        resource::{Registry, Resource},
-        service_addresses::{Reservation, ServiceAddresses},
-        store::{
-            Store, WriteOptions, Written,
-            delete::{DeleteOptions, Deleted},
-            update::{Change, Part},
-        },
-    },
     serve, subresource,
     user::UserInfo,
-    watch_cache::WatchCacheError,
 };
 
 /// Between the end of a task that keeps the house and its next start.
@@ -241,12 +243,12 @@ impl ApiServer {
         namespace: &str,
         object: Value,
         options: WriteOptions,
-        owners: Option<&Owners>,
+        manager: Option<&FieldManager>,
     ) -> Result<Written, Status> {
         let stored = resource.storing();
         let surroundings = Surroundings::of(self, stored, namespace, &object).await?;
         let admit = |object: &mut Value| surroundings.map_or(Ok(()), |around| around.admit(stored, object));
-        let mut new = self.store.prepare_new(resource, namespace, object, owners, admit)?;
+        let mut new = self.store.prepare_new(resource, namespace, object, manager, admit)?;
         admission::check_new(self, stored, namespace, &new.object).await?;
         admission::token_secret::fill(self, stored, namespace, &mut new.object).await?;
         let addresses = self.addresses_of(stored);
@@ -263,7 +265,10 @@ impl ApiServer {
             Some(quotas) => quotas.turn(namespace).await?,
             None => None,
         };
-        let written = self.store.insert(stored, new, options, quotas.filter(|_| turn.is_some())).await;
+        let written = {
+            let companion = quotas.filter(|_| turn.is_some()).map(|quotas| quotas as &dyn Companion);
+            self.store.insert(stored, new, options, companion).await
+        };
         if let Some(reservation) = reservation.filter(|_| options.dry_run || is_refused(&written)) {
             reservation.free();
         }
@@ -296,7 +301,8 @@ impl ApiServer {
             Some(quotas) => quotas.turn(target.namespace).await?,
             None => None,
         };
-        let target = Change { quotas: quotas.filter(|_| turn.is_some()), ..*target };
+        let target =
+            Change { companion: quotas.filter(|_| turn.is_some()).map(|quotas| quotas as &dyn Companion), ..*target };
         let Some(addresses) = self.addresses_of(resource).filter(|_| target.part == Part::Main) else {
             return self.store.update(resource, &target, change).await;
         };

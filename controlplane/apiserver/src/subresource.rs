@@ -12,6 +12,7 @@ mod token;
 
 use bytes::Bytes;
 use coracle_api::status::Status;
+use coracle_registry::{part::Part, strategy::Subresource};
 use http::{Response, StatusCode, request::Parts};
 use serde_json::{Value, json};
 
@@ -19,7 +20,6 @@ use crate::{
     body::Body,
     endpoints::{self, Call},
     handler::unsupported,
-    registry::{store::update::Part, strategy::Subresource},
     reply::Reply,
     request_info::Verb,
 };

@@ -9,10 +9,9 @@
 
 pub mod accept;
 
+use coracle_registry::strategy::{Column, Strategy};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
-
-use crate::registry::strategy::{Column, Strategy};
 
 /// The versions of group `meta.k8s.io` that have Table and PartialObjectMetadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,6 +10,7 @@ mod evictions;
 mod floods;
 mod forms;
 mod full_store;
+mod kinds;
 mod lists;
 mod nodes;
 mod pod_admission;

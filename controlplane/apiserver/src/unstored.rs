@@ -5,15 +5,15 @@
 use std::borrow::Cow;
 
 use coracle_api::{meta, resource::GroupResource, status::Status};
+use coracle_registry::{
+    cells::{self, NAME, items, string, text},
+    strategy::{Column, ResourceInfo, Scope, Strategy},
+};
 use serde_json::{Value, json};
 
 use crate::{
     endpoints::{Call, now_secs},
     query::Query,
-    registry::{
-        cells::{self, NAME, items, string, text},
-        strategy::{Column, ResourceInfo, Scope, Strategy},
-    },
     reply::Reply,
     request_info::{ResourceRequest, Verb},
     server::ApiServer,

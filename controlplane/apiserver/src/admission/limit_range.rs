@@ -11,13 +11,10 @@ use coracle_api::{
     scheduling::{pod_limits_of_json, pod_requests_of_json},
     status::Status,
 };
+use coracle_registry::{fill as fields, resource::Resource, store::cache_status, watch_cache::Scope};
 use serde_json::Value;
 
-use crate::{
-    ApiServer,
-    registry::{fill as fields, resource::Resource, store::cache_status},
-    watch_cache::Scope,
-};
+use crate::ApiServer;
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 

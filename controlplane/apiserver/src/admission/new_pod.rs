@@ -7,18 +7,15 @@
 //! Source: `plugin/pkg/admission/{serviceaccount,priority,defaulttolerationseconds,runtimeclass}` at v1.37.
 
 use coracle_api::{meta, status::Status};
+use coracle_registry::{
+    cells::{items, string},
+    fill,
+    resource::Resource,
+};
 use serde_json::{Value, json};
 
 use super::{priority, runtime_class, service_account};
-use crate::{
-    ApiServer,
-    authz::node::restriction::names_secrets,
-    registry::{
-        cells::{items, string},
-        fill,
-        resource::Resource,
-    },
-};
+use crate::{ApiServer, authz::node::restriction::names_secrets};
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// How long a pod stays on a node that is gone.

@@ -4,17 +4,15 @@
 //! Source: `plugin/pkg/admission/priority/admission.go` at v1.37.
 
 use coracle_api::{meta, status::Status};
-use serde_json::Value;
-
-use crate::{
-    ApiServer,
-    registry::{
-        cells::{number, string},
-        resource::Resource,
-        store::cache_status,
-    },
+use coracle_registry::{
+    cells::{number, string},
+    resource::Resource,
+    store::cache_status,
     watch_cache::Scope,
 };
+use serde_json::Value;
+
+use crate::ApiServer;
 
 const PREEMPT: &str = "PreemptLowerPriority";
 

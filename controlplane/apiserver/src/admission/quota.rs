@@ -12,25 +12,26 @@ use std::{
     sync::{Arc, Weak},
 };
 
+use async_trait::async_trait;
 use coracle_api::{
     meta, quota,
     resource_list::{self, Amounts, amounts_of_json},
     status::Status,
+};
+use coracle_registry::{
+    encode,
+    resource::Resource,
+    store::{
+        Current, Store, cache_status,
+        companions::{Companion, Companions, Write},
+    },
+    watch_cache::{Scope, Selection},
 };
 use coracle_store::{Compare, Op};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
-
-use crate::{
-    registry::{
-        encode,
-        resource::Resource,
-        store::{Current, Store, cache_status},
-    },
-    watch_cache::{Scope, Selection},
-};
 
 /// Namespaces with turns to take before those that nobody waits for are forgotten.
 const TURNS_KEPT: usize = 64;
@@ -40,22 +41,6 @@ pub(crate) struct Quotas {
     store: Store,
     quotas: Arc<Resource>,
     turns: Mutex<HashMap<String, Weak<AsyncMutex<()>>>>,
-}
-
-/// What is written together with an object.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Companions {
-    pub(crate) compare: Vec<Compare>,
-    pub(crate) ops: Vec<Op>,
-}
-
-/// A write that is charged.
-#[derive(Clone, Copy)]
-pub(crate) struct Charged<'a> {
-    pub(crate) resource: &'a Resource,
-    pub(crate) new: &'a Value,
-    /// `None` for a new object.
-    pub(crate) old: Option<&'a Value>,
 }
 
 impl Quotas {
@@ -93,29 +78,6 @@ impl Quotas {
         Ok(Some(turn.lock_owned().await))
     }
 
-    /// What has to be written for a charge.
-    ///
-    /// # Errors
-    /// 403 in upstream's words if a quota does not allow it.
-    pub(crate) async fn charge(&self, charged: Charged<'_>) -> Result<Companions, Status> {
-        let mut companions = Companions::default();
-        let now = Timestamp::now();
-        for key in self.keys(meta::namespace(charged.new)) {
-            let Some(current) = self.store.fresh(&key).await? else { continue };
-            let used = plan(&current.object, charged, now).map_err(|why| {
-                let name = match meta::name(charged.new) {
-                    "" => meta::generate_name(charged.new),
-                    name => name,
-                };
-                Status::forbidden(&charged.resource.group_resource, name, why)
-            })?;
-            if let Some(used) = used {
-                companions.add(current, &used)?;
-            }
-        }
-        Ok(companions)
-    }
-
     fn keys(&self, namespace: &str) -> Vec<Arc<str>> {
         if self.quotas.cache.is_empty() {
             return Vec::new();
@@ -126,38 +88,52 @@ impl Quotas {
     }
 }
 
-impl Companions {
-    /// Both.
-    pub(crate) fn and(mut self, other: Self) -> Self {
-        self.compare.extend(other.compare);
-        self.ops.extend(other.ops);
-        self
+#[async_trait]
+impl Companion for Quotas {
+    /// The quotas with what they have used after the write. 403 in upstream's words if one does not allow it.
+    async fn companions(&self, write: Write<'_>) -> Result<Companions, Status> {
+        let mut companions = Companions::default();
+        let now = Timestamp::now();
+        for key in self.keys(meta::namespace(write.new)) {
+            let Some(current) = self.store.fresh(&key).await? else { continue };
+            let used = plan(&current.object, write, now).map_err(|why| {
+                let name = match meta::name(write.new) {
+                    "" => meta::generate_name(write.new),
+                    name => name,
+                };
+                Status::forbidden(&write.resource.group_resource, name, why)
+            })?;
+            if let Some(used) = used {
+                add(&mut companions, current, &used)?;
+            }
+        }
+        Ok(companions)
     }
+}
 
-    fn add(&mut self, current: Current, used: &Amounts) -> Result<(), Status> {
-        let mut quota = current.object;
-        meta::set(&mut quota, &["status", "used"], quota::to_value(used));
-        encode::strip(&mut quota);
-        self.compare.push(Compare::ModRevision(Arc::clone(&current.key), current.revision));
-        self.ops.push(Op::Put { key: current.key, value: encode::encode(&quota)? });
-        Ok(())
-    }
+fn add(companions: &mut Companions, current: Current, used: &Amounts) -> Result<(), Status> {
+    let mut quota = current.object;
+    meta::set(&mut quota, &["status", "used"], quota::to_value(used));
+    encode::strip(&mut quota);
+    companions.compare.push(Compare::ModRevision(Arc::clone(&current.key), current.revision));
+    companions.ops.push(Op::Put { key: current.key, value: encode::encode(&quota)? });
+    Ok(())
 }
 
 /// What `quota` has used after the write; `None` if it does not matter to it.
 ///
 /// # Errors
 /// Why it is not allowed.
-fn plan(quota: &Value, charged: Charged<'_>, now: Timestamp) -> Result<Option<Amounts>, String> {
-    let (group, plural) = (charged.resource.info.group, charged.resource.info.plural);
+fn plan(quota: &Value, write: Write<'_>, now: Timestamp) -> Result<Option<Amounts>, String> {
+    let (group, plural) = (write.resource.info.group, write.resource.info.plural);
     let (name, spec) = (meta::name(quota), &quota["spec"]);
     let hard = amounts_of_json(&quota["status"]["hard"]);
     let names = quota::names_of(group, plural, hard.keys().map(String::as_str));
-    if names.is_empty() || !quota::in_scope(spec, group, plural, charged.new) {
+    if names.is_empty() || !quota::in_scope(spec, group, plural, write.new) {
         return Ok(None);
     }
-    if charged.resource.is_core("pods")
-        && let Some(missing) = quota::missing(&names, charged.new)
+    if write.resource.is_core("pods")
+        && let Some(missing) = quota::missing(&names, write.new)
     {
         return Err(format!("failed quota: {name}: {missing}"));
     }
@@ -165,13 +141,13 @@ fn plan(quota: &Value, charged: Charged<'_>, now: Timestamp) -> Result<Option<Am
     if names.iter().any(|name| !used.contains_key(*name)) {
         return Err(format!("status unknown for quota: {name}, resources: {}", names.join(",")));
     }
-    let mut asked = quota::usage(group, plural, charged.new, now);
+    let mut asked = quota::usage(group, plural, write.new, now);
     let negative: Vec<&str> =
         asked.iter().filter(|(_, amount)| amount.is_negative()).map(|(name, _)| name.as_str()).collect();
     if !negative.is_empty() {
         return Err(format!("quota usage is negative for resource(s): {}", negative.join(",")));
     }
-    if let Some(old) = charged.old
+    if let Some(old) = write.old
         && quota::in_scope(spec, group, plural, old)
     {
         let before = quota::usage(group, plural, old, now);

@@ -3,13 +3,11 @@
 //! Source: `plugin/pkg/admission/runtimeclass/admission.go` at v1.37.
 
 use coracle_api::{quantity::Quantity, status::Status};
+use coracle_registry::cells::{items, string};
 use serde_json::{Map, Value};
 
 use super::new_pod::push;
-use crate::{
-    ApiServer,
-    registry::cells::{items, string},
-};
+use crate::ApiServer;
 
 /// The class of that name (null for no name), or why the pod cannot have it.
 pub(super) async fn look_up(server: &ApiServer, name: &str) -> Result<Result<Value, String>, Status> {

@@ -7,17 +7,15 @@
 use std::time::Duration;
 
 use coracle_api::{name as names, status::Status};
+use coracle_registry::{
+    cells::{items, string},
+    fill as fields,
+};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::new_pod::push;
-use crate::{
-    ApiServer,
-    registry::{
-        cells::{items, string},
-        fill as fields,
-    },
-};
+use crate::ApiServer;
 
 const DEFAULT: &str = "default";
 /// How long a pod waits for the account `default`. Upstream asks ten times, 100 to 200 ms apart.

@@ -8,12 +8,12 @@
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use coracle_api::{meta, status::Status};
+use coracle_registry::{object_meta::metadata_mut, resource::Resource};
 use serde_json::Value;
 
 use crate::{
     ApiServer,
     authn::service_account::{ISSUER, TokenSubject, claims},
-    registry::{object_meta::metadata_mut, resource::Resource},
 };
 
 const TYPE: &str = "kubernetes.io/service-account-token";

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use coracle_api::meta;
+use coracle_registry::resource::Resource;
 use ring::{
     rand::SystemRandom,
     signature::{self, ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _},
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::Accepted;
-use crate::{registry::resource::Resource, server::ApiServer, user::UserInfo};
+use crate::{server::ApiServer, user::UserInfo};
 
 /// `iss` of every token, and the audience of the API server itself.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";

@@ -5,6 +5,7 @@
 //! `plugin/pkg/admission/{noderestriction,certificates}` at v1.37.
 
 use coracle_api::{meta, status::Status};
+use coracle_registry::store::cache_status;
 use serde_json::Value;
 
 use super::{
@@ -12,7 +13,7 @@ use super::{
     node::restriction,
     rule::{Pool, Rule},
 };
-use crate::{endpoints::Call, registry::store::cache_status, request_info::Verb, user::GROUP_MASTERS};
+use crate::{endpoints::Call, request_info::Verb, user::GROUP_MASTERS};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const CERTIFICATES: &str = "certificates.k8s.io";

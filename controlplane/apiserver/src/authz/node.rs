@@ -10,6 +10,7 @@ pub(crate) mod restriction;
 use std::sync::Arc;
 
 use coracle_api::{meta, selector::FieldSelector};
+use coracle_registry::resource::Registry;
 use serde_json::Value;
 
 use self::graph::{Graph, References};
@@ -17,7 +18,7 @@ use super::{
     Attributes, ResourceTarget, Target,
     rule::{Pool, Rule},
 };
-use crate::{bootstrap::policy, registry::resource::Registry};
+use crate::bootstrap::policy;
 
 const LEASE_NAMESPACE: &str = "kube-node-lease";
 

@@ -9,15 +9,15 @@ pub(crate) mod index;
 
 use std::sync::Arc;
 
+use coracle_registry::{
+    resource::{Registry, Resource},
+    watch_cache::{Entry, EventKind, Scope, Selection, WatchCacheError, Watcher},
+};
 use parking_lot::{Mutex, RwLock};
 
 use self::index::{Found, Index, Kind};
 use super::{Attributes, Decision, Target, rule::Rule};
-use crate::{
-    registry::resource::{Registry, Resource},
-    user::UserInfo,
-    watch_cache::{Entry, EventKind, Scope, Selection, WatchCacheError, Watcher},
-};
+use crate::user::UserInfo;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 

@@ -67,9 +67,8 @@ async fn built_in_groups_may_what_they_need() {
 
 #[tokio::test]
 async fn nodes_reach_what_their_pods_refer_to() {
+    use coracle_registry::store::WriteOptions;
     use serde_json::json;
-
-    use crate::registry::store::WriteOptions;
     let server = testing::server().await;
     let pods = server.registry.core("pods").unwrap();
     let pod = |name: &str, node: &str| {
@@ -108,7 +107,7 @@ async fn nodes_reach_what_their_pods_refer_to() {
     });
     let why = "no relationship found between node 'n1' and this object";
     assert_eq!(reason, Decision::NoOpinion(why.to_owned()));
-    let now = crate::registry::store::delete::DeleteOptions { grace_secs: Some(0), ..Default::default() };
+    let now = coracle_registry::store::delete::DeleteOptions { grace_secs: Some(0), ..Default::default() };
     server.delete(pods, "default", "a", &now).await.unwrap();
     server.store.cache.catch_up().await.unwrap();
     assert!(!may("get", resource("default", "secrets", "of-a")), "the pod is gone");

@@ -8,15 +8,10 @@
 //! Source: `k8s.io/apimachinery/pkg/runtime/serializer/versioning` (upstream fills defaults in on every read) at v1.37.
 
 use coracle_api::status::Status;
+use coracle_registry::{part::Part, resource::Resource, store::update::Change};
 use serde_json::Value;
 
-use crate::{
-    registry::{
-        resource::Resource,
-        store::update::{Change, Part},
-    },
-    server::ApiServer,
-};
+use crate::server::ApiServer;
 
 /// The kinds that hold a template of what others run.
 const TEMPLATES: [(&str, &str, &str); 7] = [

@@ -6,6 +6,11 @@
 //! Source: `pkg/registry/rbac/rest/storage_rbac.go` and `pkg/registry/rbac/reconciliation` at v1.37.
 
 use coracle_api::{meta, status::Status};
+use coracle_registry::{
+    part::Part,
+    resource::Resource,
+    store::{WriteOptions, update::Change},
+};
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::Value;
 
@@ -14,13 +19,6 @@ use crate::{
     authz::{
         escalation,
         rule::{Pool, Rule},
-    },
-    registry::{
-        resource::Resource,
-        store::{
-            WriteOptions,
-            update::{Change, Part},
-        },
     },
     server::{ApiServer, ApiServerError},
 };

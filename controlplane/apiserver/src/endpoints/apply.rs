@@ -8,21 +8,16 @@ use coracle_api::{
     resource::Gvk,
     status::{FieldErrors, Reason, Status},
 };
+use coracle_registry::{
+    managed_fields::{self, FieldManager},
+    part::Part,
+    store::{WriteOptions, update::Change},
+    strategy::ALL_METADATA,
+};
 use serde_json::{Map, Value};
 
 use super::{Call, create, update::check_name};
-use crate::{
-    admission,
-    registry::{
-        owners::{self, Owners},
-        store::{
-            WriteOptions,
-            update::{Change, Part},
-        },
-        strategy::ALL_METADATA,
-    },
-    reply::Reply,
-};
+use crate::{admission, reply::Reply};
 
 /// An object that comes and goes between reading and making it.
 const TRIES: usize = 5;
@@ -32,16 +27,16 @@ pub(crate) async fn apply(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
     call.shape()?;
     let options = call.write_options()?;
     let config = Configuration::of(call, &call.resource.gvk, part)?;
-    let owners = Owners::of_apply(call);
+    let manager = call.field_manager().applying();
     let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
-    let target = Change { tries: Some(TRIES), ..admission::change(call, part, options, &admit, &owners) };
+    let target = Change { tries: Some(TRIES), ..admission::change(call, part, options, &admit, &manager) };
     for _ in 0..TRIES {
-        let change = |live: &Value| config.merged(call, &owners, live);
+        let change = |live: &Value| config.merged(call, &manager, live);
         match call.server.update(call.resource, &target, change).await {
             Err(status) if status.code == 404 && part == Part::Main => {}
             other => return call.written(other?, config.warnings),
         }
-        match make(call, &owners, &config.object, options).await {
+        match make(call, &manager, &config.object, options).await {
             Err(status) if status.reason == Reason::AlreadyExists => {}
             other => return call.written(other?, config.warnings),
         }
@@ -67,8 +62,8 @@ impl Configuration {
     }
 
     /// `live` with the configuration in it.
-    pub(crate) fn merged(&self, call: &Call<'_>, owners: &Owners, live: &Value) -> Result<Value, Status> {
-        let mut merged = owners.apply(call.resource, Some(live), &self.object, self.force)?;
+    pub(crate) fn merged(&self, call: &Call<'_>, manager: &FieldManager, live: &Value) -> Result<Value, Status> {
+        let mut merged = manager.apply(call.resource, Some(live), &self.object, self.force)?;
         take_version(&mut merged, &self.object);
         Ok(merged)
     }
@@ -117,7 +112,7 @@ fn decoded(call: &Call<'_>, gvk: &Gvk) -> Result<Decoded, Status> {
 fn reset(call: &Call<'_>, part: Part, config: &mut Value) {
     let Some(map) = config.as_object_mut() else { return };
     match part {
-        Part::Main if owners::has_status(call.resource) => drop(map.remove("status")),
+        Part::Main if managed_fields::has_status(call.resource) => drop(map.remove("status")),
         Part::Status => keep(map, "status", call.resource.strategy.status_keeps()),
         Part::EphemeralContainers | Part::Resize => {
             keep(map, "spec", ALL_METADATA);
@@ -149,14 +144,14 @@ fn reset_pod(spec: &mut Map<String, Value>, part: Part) {
 /// Makes the object, if the user may.
 async fn make(
     call: &Call<'_>,
-    owners: &Owners,
+    manager: &FieldManager,
     config: &Value,
     options: WriteOptions,
-) -> Result<crate::registry::store::Written, Status> {
+) -> Result<coracle_registry::store::Written, Status> {
     if !meta::uid(config).is_empty() {
         return Err(Status::not_found(&call.resource.group_resource, &call.info.name));
     }
     create::authorize(call)?;
-    let object = owners.apply(call.resource, None, config, false)?;
-    create::make(call, object, options, owners).await
+    let object = manager.apply(call.resource, None, config, false)?;
+    create::make(call, object, options, manager).await
 }

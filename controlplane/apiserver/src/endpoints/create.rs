@@ -4,17 +4,17 @@ use coracle_api::{
     meta,
     status::{Cause, Status},
 };
+use coracle_registry::{
+    managed_fields::FieldManager,
+    store::{WriteOptions, Written},
+    strategy::Scope,
+};
 use serde_json::Value;
 
 use super::Call;
 use crate::{
     admission,
     authz::{self, Attributes, ResourceTarget, Target},
-    registry::{
-        owners::Owners,
-        store::{WriteOptions, Written},
-        strategy::Scope,
-    },
     reply::Reply,
 };
 
@@ -23,7 +23,7 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
     call.shape()?;
     let options = call.write_options()?;
     let decoded = call.decode(&call.resource.gvk)?;
-    let written = make(call, decoded.object, options, &Owners::of(call)).await?;
+    let written = make(call, decoded.object, options, &call.field_manager()).await?;
     call.written(written, decoded.warnings)
 }
 
@@ -48,12 +48,12 @@ pub(crate) async fn make(
     call: &Call<'_>,
     mut object: Value,
     options: WriteOptions,
-    owners: &Owners,
+    manager: &FieldManager,
 ) -> Result<Written, Status> {
     let namespace = namespace_for_create(call)?;
     ensure_namespace(call, &namespace, meta::name(&object)).await?;
     admission::mutate_new(call, &namespace, &mut object).await?;
-    call.server.create(call.resource, &namespace, object, options, Some(owners)).await
+    call.server.create(call.resource, &namespace, object, options, Some(manager)).await
 }
 
 fn namespace_for_create(call: &Call<'_>) -> Result<String, Status> {

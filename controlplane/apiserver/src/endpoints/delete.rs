@@ -5,16 +5,16 @@ use coracle_api::{
     resource::Gvk,
     status::{FieldErrors, Status},
 };
+use coracle_registry::store::{
+    cache_status,
+    delete::{DeleteOptions, Deleted, Propagation},
+};
 use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{Call, content_type, list};
 use crate::{
     list_options::{self, ListOptions},
-    registry::store::{
-        cache_status,
-        delete::{DeleteOptions, Deleted, Propagation},
-    },
     reply::Reply,
 };
 

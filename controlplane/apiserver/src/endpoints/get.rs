@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use coracle_api::status::Status;
+use coracle_registry::{store::cache_status, watch_cache::Entry};
 
 use super::Call;
-use crate::{list_options::parse_revision, registry::store::cache_status, reply::Reply, watch_cache::Entry};
+use crate::{list_options::parse_revision, reply::Reply};
 
 /// Serves the object.
 pub(crate) async fn get(call: &Call<'_>) -> Result<Reply, Status> {

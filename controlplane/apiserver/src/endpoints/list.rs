@@ -4,6 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use coracle_api::status::Status;
+use coracle_registry::{
+    resource::Resource,
+    store::cache_status,
+    watch_cache::{Entry, ListAt, ListRequest, ListResult, Selection, WatchCacheError},
+};
 use coracle_store::Revision;
 use http::StatusCode;
 use parking_lot::Mutex;
@@ -12,10 +17,8 @@ use super::{Call, now_secs};
 use crate::{
     body::Body,
     list_options::{self, ListOptions, Token, Version},
-    registry::{resource::Resource, store::cache_status},
     reply::Reply,
     table::{self, ListMeta, TableOptions, accept::Form},
-    watch_cache::{Entry, ListAt, ListRequest, ListResult, Selection, WatchCacheError},
 };
 
 /// Entries are gathered into chunks of at least so many bytes.

@@ -6,18 +6,12 @@ use coracle_api::{
     schema,
     status::{FieldErrors, Status},
 };
+use coracle_registry::{part::Part, store::update::Change};
 use http::header;
 use serde_json::Value;
 
 use super::{Call, update::check_name};
-use crate::{
-    admission,
-    registry::{
-        owners::Owners,
-        store::update::{Change, Part},
-    },
-    reply::Reply,
-};
+use crate::{admission, reply::Reply};
 
 /// A lost race is run again so often, as upstream.
 const TRIES: usize = 6;
@@ -67,8 +61,9 @@ pub(crate) async fn patch(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
         return Box::pin(super::apply::apply(call, part)).await;
     }
     let mut warnings = Vec::new();
-    let (owners, admit) = (Owners::of(call), |new: &mut Value, old: &Value| admission::check_update(call, new, old));
-    let target = Change { tries: Some(TRIES), ..admission::change(call, part, options, &admit, &owners) };
+    let (manager, admit) =
+        (call.field_manager(), |new: &mut Value, old: &Value| admission::check_update(call, new, old));
+    let target = Change { tries: Some(TRIES), ..admission::change(call, part, options, &admit, &manager) };
     let written = call
         .server
         .update(call.resource, &target, |current| {

@@ -5,17 +5,15 @@ use coracle_api::{
     resource::Gvk,
     status::{FieldErrors, Reason, Status},
 };
+use coracle_registry::{
+    managed_fields::FieldManager,
+    part::Part,
+    store::{WriteOptions, Written},
+};
 use serde_json::Value;
 
 use super::{Call, create};
-use crate::{
-    admission,
-    registry::{
-        owners::Owners,
-        store::{WriteOptions, Written, update::Part},
-    },
-    reply::Reply,
-};
+use crate::{admission, reply::Reply};
 
 /// An object that comes and goes between looking for it and making it.
 const TRIES: usize = 5;
@@ -26,8 +24,9 @@ pub(crate) async fn update(call: &Call<'_>, part: Part) -> Result<Reply, Status>
     let options = call.write_options()?;
     let decoded = call.decode(&call.resource.gvk)?;
     check_name(call, &decoded.object)?;
-    let (owners, admit) = (Owners::of(call), |new: &mut Value, old: &Value| admission::check_update(call, new, old));
-    let target = admission::change(call, part, options, &admit, &owners);
+    let (manager, admit) =
+        (call.field_manager(), |new: &mut Value, old: &Value| admission::check_update(call, new, old));
+    let target = admission::change(call, part, options, &admit, &manager);
     // Few races are lost: what was sent is read again after one, not copied for every request.
     let mut sent = Some(decoded.object);
     let mut again = || match sent.take() {
@@ -40,7 +39,7 @@ pub(crate) async fn update(call: &Call<'_>, part: Part) -> Result<Reply, Status>
             Err(status) if status.code == 404 && part == Part::Main && call.resource.info.create_on_update => {}
             other => return call.written(other?, decoded.warnings),
         }
-        match make(call, again()?, options, &owners).await {
+        match make(call, again()?, options, &manager).await {
             Err(status) if status.reason == Reason::AlreadyExists => {}
             other => return call.written(other?, decoded.warnings),
         }
@@ -61,7 +60,12 @@ fn versioned(call: &Call<'_>, object: Value) -> Result<Value, Status> {
 }
 
 /// Makes what is not there, if the user may make it. What names a version or an identity was there once.
-async fn make(call: &Call<'_>, object: Value, options: WriteOptions, owners: &Owners) -> Result<Written, Status> {
+async fn make(
+    call: &Call<'_>,
+    object: Value,
+    options: WriteOptions,
+    manager: &FieldManager,
+) -> Result<Written, Status> {
     let resource = &call.resource.group_resource;
     if !matches!(meta::resource_version(&object), "" | "0") {
         return Err(Status::modified(resource, &call.info.name));
@@ -72,7 +76,7 @@ async fn make(call: &Call<'_>, object: Value, options: WriteOptions, owners: &Ow
         return Err(Status::conflict(resource, &call.info.name, why));
     }
     create::authorize(call)?;
-    create::make(call, object, options, owners).await
+    create::make(call, object, options, manager).await
 }
 
 /// The object must be the one that the URL names.

@@ -7,6 +7,12 @@ use std::{pin::Pin, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use coracle_api::status::Status;
+use coracle_registry::{
+    resource::Resource,
+    store::cache_status,
+    stored,
+    watch_cache::{Delivery, Entry, EventKind, WatchCacheError, Watcher},
+};
 use coracle_store::Revision;
 use serde_json::json;
 use tokio::time::{Instant, Sleep};
@@ -15,11 +21,8 @@ use super::{Call, Shape, now_secs};
 use crate::{
     body::Body,
     list_options::{self, ListOptions, Version},
-    registry::{resource::Resource, store::cache_status},
     reply::Reply,
-    stored,
     table::{self, ListMeta, TableOptions, accept::Form},
-    watch_cache::{Delivery, Entry, EventKind, WatchCacheError, Watcher},
 };
 
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);

@@ -7,6 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use coracle_registry::strategy::{ResourceInfo, Subresource};
 use futures::{Stream, StreamExt as _, stream::BoxStream};
 use http::{Method, Response, StatusCode};
 use prometheus_client::metrics::gauge::Gauge;
@@ -14,7 +15,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use super::{Answer, InFlight, Metrics, Request, Watched};
 use crate::{
     body::{Body, BoxError},
-    registry::strategy::{ResourceInfo, Subresource},
     request_info::{ResourceRequest, Verb},
 };
 

@@ -1,9 +1,9 @@
 //! One operation: its parameters, bodies and Kubernetes' extensions.
 
+use coracle_registry::strategy::{ResourceInfo, Scope, Subresource};
 use serde_json::{Map, Value, json};
 
 use super::{META, REF_PREFIX, schema_name};
-use crate::registry::strategy::{ResourceInfo, Scope, Subresource};
 
 /// Media types of patches, in upstream's order.
 const PATCH_TYPES: [&str; 4] = [

@@ -1,9 +1,9 @@
 //! The paths of a resource and of its subresources, with the operations on each.
 
+use coracle_registry::strategy::{ResourceInfo, Scope, Subresource};
 use serde_json::{Map, Value, json};
 
 use super::operations::{Action, Operation, Target, parameter};
-use crate::registry::strategy::{ResourceInfo, Scope, Subresource};
 
 /// Adds every path of a resource.
 pub(super) fn of_resource(paths: &mut Map<String, Value>, info: &ResourceInfo) {

@@ -1,13 +1,13 @@
 //! `certificatesigningrequests/approval`: the conditions alone.
 
 use coracle_api::{meta, status::Status};
+use coracle_registry::{part::Part, store::update::Change};
 use serde_json::{Value, json};
 
 use super::sent::Sent;
 use crate::{
     admission,
     endpoints::{Call, update::check_name},
-    registry::store::update::{Change, Part},
     reply::Reply,
 };
 
@@ -17,11 +17,11 @@ pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
     let gvk = &call.resource.gvk;
     let sent = Sent::of(call, gvk, Part::Status)?;
     let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
-    let owners = sent.owners(call);
-    let target = Change { namespace: "", ..admission::change(call, Part::Status, options, &admit, &owners) };
+    let manager = sent.manager(call);
+    let target = Change { namespace: "", ..admission::change(call, Part::Status, options, &admit, &manager) };
     let mut warnings = Vec::new();
     let change = |old: &Value| {
-        let mut wanted = sent.wanted(call, gvk, &owners, old)?;
+        let mut wanted = sent.wanted(call, gvk, &manager, old)?;
         check_name(call, &wanted.object)?;
         let conditions = dated(&wanted.object);
         wanted.object["status"] = old["status"].clone();

@@ -7,15 +7,11 @@ use coracle_api::{
     resource::Gvk,
     status::{FieldErrors, Status},
 };
+use coracle_registry::part::Part;
 use serde_json::{Value, json};
 
 use super::success;
-use crate::{
-    admission,
-    endpoints::Call,
-    registry::{owners::Owners, store::update::Part},
-    reply::Reply,
-};
+use crate::{admission, endpoints::Call, reply::Reply};
 
 /// Binds the pod.
 pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
@@ -28,8 +24,8 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
     }
     check(&binding).map_err(|errors| Status::invalid(&gvk, name, errors))?;
     let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
-    let owners = Owners::of(call);
-    let target = admission::change(call, Part::Internal, options, &admit, &owners);
+    let manager = call.field_manager();
+    let target = admission::change(call, Part::Internal, options, &admit, &manager);
     let bind = |pod: &Value| {
         let conflict = |why: String| Status::conflict(&call.resource.group_resource, name, why);
         assign(pod, &binding).map_err(conflict)

@@ -16,22 +16,16 @@ use coracle_api::{
     selector::LabelSelector,
     status::{Reason, Status},
 };
+use coracle_registry::{
+    part::Part,
+    resource::Resource,
+    store::{Current, WriteOptions, cache_status, delete::DeleteOptions, update::Change},
+    watch_cache::Scope,
+};
 use serde_json::{Value, json};
 
 use super::{parse, success};
-use crate::{
-    endpoints::Call,
-    registry::{
-        resource::Resource,
-        store::{
-            Current, WriteOptions, cache_status,
-            delete::DeleteOptions,
-            update::{Change, Part},
-        },
-    },
-    reply::Reply,
-    watch_cache::Scope,
-};
+use crate::{endpoints::Call, reply::Reply};
 use budget::Guard;
 
 /// Times a pod that changes under an eviction is looked at again, as upstream.

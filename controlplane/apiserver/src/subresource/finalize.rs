@@ -1,15 +1,12 @@
 //! `namespaces/finalize`: takes finalizers of the spec away; with the last of them the namespace goes.
 
 use coracle_api::{meta, status::Status};
+use coracle_registry::{part::Part, store::update::Change};
 use serde_json::Value;
 
 use crate::{
     admission,
     endpoints::{Call, update::check_name},
-    registry::{
-        owners::Owners,
-        store::update::{Change, Part},
-    },
     reply::Reply,
 };
 
@@ -21,8 +18,8 @@ pub(super) async fn update(call: &Call<'_>) -> Result<Reply, Status> {
     let finalizers = meta::get_array(&decoded.object, &["spec", "finalizers"]).to_vec();
     let version = meta::resource_version(&decoded.object).to_owned();
     let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
-    let owners = Owners::of(call);
-    let target = Change { namespace: "", ..admission::change(call, Part::Internal, options, &admit, &owners) };
+    let manager = call.field_manager();
+    let target = Change { namespace: "", ..admission::change(call, Part::Internal, options, &admit, &manager) };
     let change = |old: &Value| {
         let mut new = old.clone();
         meta::set(&mut new, &["spec", "finalizers"], finalizers.clone());

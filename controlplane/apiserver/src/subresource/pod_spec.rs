@@ -13,13 +13,13 @@ use coracle_api::{
     scheduling::is_sidecar_json,
     status::{FieldErrors, Status},
 };
+use coracle_registry::{cells::items, managed_fields, part::Part};
 use serde_json::{Value, json};
 
 use super::sent::Sent;
 use crate::{
     admission,
     endpoints::{Call, apply::take_version, update::check_name},
-    registry::{cells::items, owners, store::update::Part},
     reply::Reply,
 };
 
@@ -32,12 +32,12 @@ pub(super) async fn write(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
     let options = call.write_options()?;
     let gvk = &call.resource.gvk;
     let sent = Sent::of(call, gvk, part)?;
-    let owners = sent.owners(call);
+    let manager = sent.manager(call);
     let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
-    let target = admission::change(call, part, options, &admit, &owners);
+    let target = admission::change(call, part, options, &admit, &manager);
     let mut warnings = Vec::new();
     let change = |old: &Value| {
-        let Decoded { object: mut wanted, warnings: found } = sent.wanted(call, gvk, &owners, old)?;
+        let Decoded { object: mut wanted, warnings: found } = sent.wanted(call, gvk, &manager, old)?;
         check_name(call, &wanted)?;
         let mut new = match part {
             Part::Resize => resized(&wanted, old),
@@ -48,7 +48,7 @@ pub(super) async fn write(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
             return Err(Status::invalid(gvk, &call.info.name, errors));
         }
         take_version(&mut new, &wanted);
-        owners::set(&mut new, owners::take(&mut wanted));
+        managed_fields::set(&mut new, managed_fields::take(&mut wanted));
         warnings = found;
         Ok(new)
     };

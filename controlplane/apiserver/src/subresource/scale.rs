@@ -10,6 +10,12 @@ use coracle_api::{
     selector::{LabelSelector, ParseSelectorError},
     status::{FieldErrors, Status},
 };
+use coracle_registry::{
+    cells::{self, AGE, NAME, integer},
+    managed_fields::FieldManager,
+    part::Part,
+    strategy::{Column, ResourceInfo, Strategy},
+};
 use serde_json::{Value, json};
 
 use super::{parse, sent::Sent};
@@ -19,12 +25,6 @@ use crate::{
         Call,
         apply::{Configuration, take_version},
         get,
-    },
-    registry::{
-        cells::{self, AGE, NAME, integer},
-        owners::Owners,
-        store::update::Part,
-        strategy::{Column, ResourceInfo, Strategy},
     },
     reply::Reply,
 };
@@ -75,15 +75,15 @@ pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
     let gvk = gvk();
     let sent = Sent::of(call, &gvk, Part::Main)?;
     let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
-    let owners = sent.owners(call);
-    let target = admission::change(call, Part::Main, options, &admit, &owners);
+    let manager = sent.manager(call);
+    let target = admission::change(call, Part::Main, options, &admit, &manager);
     let mut warnings = Vec::new();
     let change = |old: &Value| {
         if let Sent::Configuration(scale) = &sent {
             warnings.clone_from(&scale.warnings);
-            return applied(call, &owners, old, scale);
+            return applied(call, &manager, old, scale);
         }
-        let wanted = sent.wanted(call, &gvk, &owners, &scale_of(old))?;
+        let wanted = sent.wanted(call, &gvk, &manager, &scale_of(old))?;
         check(call, &wanted.object)?;
         let mut new = old.clone();
         meta::set(&mut new, &["spec", "replicas"], meta::get_i64(&wanted.object, &["spec", "replicas"]).unwrap_or(0));
@@ -97,7 +97,7 @@ pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
 }
 
 /// The object with an applied Scale. The owner of the replicas owns them in the object.
-fn applied(call: &Call<'_>, owners: &Owners, old: &Value, scale: &Configuration) -> Result<Value, Status> {
+fn applied(call: &Call<'_>, manager: &FieldManager, old: &Value, scale: &Configuration) -> Result<Value, Status> {
     check(call, &scale.object)?;
     let mut config = json!({
         "apiVersion": call.resource.gvk.api_version(), "kind": call.resource.gvk.kind,
@@ -106,7 +106,7 @@ fn applied(call: &Call<'_>, owners: &Owners, old: &Value, scale: &Configuration)
     if let Some(replicas) = meta::get_i64(&scale.object, &["spec", "replicas"]) {
         meta::set(&mut config, &["spec", "replicas"], replicas);
     }
-    let mut new = owners.apply(call.resource, Some(old), &config, scale.force)?;
+    let mut new = manager.apply(call.resource, Some(old), &config, scale.force)?;
     take_version(&mut new, &scale.object);
     Ok(new)
 }

@@ -4,6 +4,7 @@
 //! What of it the subresource takes over is its own affair.
 
 use coracle_api::{decode::Decoded, meta, resource::Gvk, status::Status};
+use coracle_registry::{managed_fields::FieldManager, part::Part};
 use serde_json::Value;
 
 use crate::{
@@ -12,7 +13,6 @@ use crate::{
         apply::Configuration,
         patch::{self, Format},
     },
-    registry::{owners::Owners, store::update::Part},
     request_info::Verb,
 };
 
@@ -36,10 +36,10 @@ impl Sent {
     }
 
     /// Who comes to own what is written.
-    pub(super) fn owners(&self, call: &Call<'_>) -> Owners {
+    pub(super) fn manager(&self, call: &Call<'_>) -> FieldManager {
         match self {
-            Self::Configuration(_) => Owners::of_apply(call),
-            _ => Owners::of(call),
+            Self::Configuration(_) => call.field_manager().applying(),
+            _ => call.field_manager(),
         }
     }
 
@@ -49,7 +49,7 @@ impl Sent {
         &self,
         call: &Call<'_>,
         gvk: &Gvk,
-        owners: &Owners,
+        manager: &FieldManager,
         present: &Value,
     ) -> Result<Decoded, Status> {
         match self {
@@ -62,7 +62,7 @@ impl Sent {
                 Ok(wanted)
             }
             Self::Configuration(config) => {
-                let object = config.merged(call, owners, present)?;
+                let object = config.merged(call, manager, present)?;
                 Ok(Decoded { object, warnings: config.warnings.clone() })
             }
         }

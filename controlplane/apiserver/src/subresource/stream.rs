@@ -24,6 +24,7 @@ use coracle_api::{
     resource::Gvk,
     status::{FieldErrors, Status},
 };
+use coracle_registry::strategy::Subresource;
 use futures::{FutureExt as _, future::BoxFuture};
 use http::{Response, StatusCode, request::Parts};
 use hyper::upgrade::OnUpgrade;
@@ -35,7 +36,6 @@ use crate::{
     body::Body,
     endpoints::Call,
     query::Query,
-    registry::strategy::Subresource,
     reply::{Reply, TEXT},
     request_info::Verb,
 };

@@ -1,7 +1,7 @@
+use coracle_registry::kinds::core::pod::Pod;
 use serde_json::json;
 
 use super::*;
-use crate::registry::core::pod::Pod;
 
 const OPTIONS: TableOptions = TableOptions {
     version: MetaVersion::V1,

@@ -2,16 +2,12 @@
 
 use std::collections::HashMap;
 
+use coracle_registry::strategy::{ResourceInfo, Scope, Subresource};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
 use super::raw::{Raw, config_map};
-use crate::{
-    discovery, openapi,
-    registry::strategy::{ResourceInfo, Scope, Subresource},
-    testing,
-    user::UserInfo,
-};
+use crate::{discovery, openapi, testing, user::UserInfo};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const NO_SUCH_PATH: &str = "the server could not find the requested resource";

@@ -13,7 +13,7 @@ async fn edit(backend: &Arc<dyn Backend>, key: &str, change: impl Fn(&mut Value)
     let stored = backend.get(key).await.unwrap().unwrap();
     let mut object: Value = serde_json::from_slice(&stored.value).unwrap();
     change(&mut object);
-    let op = Op::Put { key: key.into(), value: crate::registry::encode::encode(&object).unwrap() };
+    let op = Op::Put { key: key.into(), value: coracle_registry::encode::encode(&object).unwrap() };
     let txn =
         Txn { compare: vec![Compare::ModRevision(key.into(), stored.mod_revision)], ops: vec![op], ..Txn::default() };
     assert!(matches!(backend.txn(txn).await.unwrap(), TxnOutcome::Committed(_)));

@@ -11,14 +11,13 @@ use std::{
 };
 
 use coracle_api::meta;
+use coracle_registry::{
+    resource::Resource,
+    watch_cache::{Entry, EventKind, Scope, Selection, WatchCacheError, Watcher},
+};
 use coracle_store::Revision;
 use parking_lot::Mutex;
 use serde_json::Value;
-
-use crate::{
-    registry::resource::Resource,
-    watch_cache::{Entry, EventKind, Scope, Selection, WatchCacheError, Watcher},
-};
 
 const NODE_NAME: &str = "spec.nodeName";
 

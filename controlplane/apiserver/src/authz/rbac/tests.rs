@@ -1,11 +1,11 @@
 use std::{sync::Arc, time::Instant};
 
+use coracle_registry::store::{WriteOptions, delete::DeleteOptions};
 use serde_json::{Value, json};
 
 use crate::{
     ApiServer,
     authz::{Attributes, Decision, ResourceTarget, Target},
-    registry::store::{WriteOptions, delete::DeleteOptions},
     testing,
     user::UserInfo,
 };

@@ -3,10 +3,11 @@
 //! Source: `k8s.io/apimachinery/pkg/util/httpstream/httpstream.go`, `Handshake`, at v1.37.
 
 use coracle_api::status::{Reason, Status};
+use coracle_registry::strategy::Subresource;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
-use crate::{body::Body, registry::strategy::Subresource};
+use crate::body::Body;
 
 const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
 const SPDY: &str = "SPDY/3.1";

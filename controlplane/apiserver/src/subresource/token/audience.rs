@@ -6,12 +6,12 @@
 //! token lives no longer than its volume says is ours.
 
 use coracle_api::{meta, status::Status};
+use coracle_registry::{resource::Registry, store::cache_status};
 use serde_json::Value;
 
 use crate::{
     authz::{Attributes, ResourceTarget, Target},
     endpoints::Call,
-    registry::{resource::Registry, store::cache_status},
 };
 
 const VERB: &str = "request-serviceaccounts-token-audience";

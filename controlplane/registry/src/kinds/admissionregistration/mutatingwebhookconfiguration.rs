@@ -1,0 +1,54 @@
+//! MutatingWebhookConfiguration: webhooks that may change a request.
+//!
+//! Source: `pkg/registry/admissionregistration/mutatingwebhookconfiguration/strategy.go` at v1.37.
+
+use coracle_api::status::FieldErrors;
+use serde_json::Value;
+
+use super::webhooks;
+use crate::{
+    lifecycle::Lifecycle,
+    strategy::{Column, ResourceInfo, Strategy},
+};
+
+/// The strategy of MutatingWebhookConfigurations.
+pub struct MutatingWebhookConfiguration;
+
+static INFO: ResourceInfo = ResourceInfo {
+    kind: "MutatingWebhookConfiguration",
+    plural: "mutatingwebhookconfigurations",
+    singular: "mutatingwebhookconfiguration",
+    categories: &["api-extensions"],
+    unconditional_update: false,
+    ..super::V1
+};
+
+impl Strategy for MutatingWebhookConfiguration {
+    fn resource(&self) -> &'static ResourceInfo {
+        &INFO
+    }
+
+    fn default(&self, object: &mut Value) {
+        webhooks::default(object, true);
+    }
+
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::Generation
+    }
+
+    fn is_changed(&self, new: &Value, old: &Value) -> bool {
+        new["webhooks"] != old["webhooks"]
+    }
+
+    fn validate(&self, object: &Value) -> FieldErrors {
+        webhooks::validate(object, true)
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        webhooks::COLUMNS
+    }
+
+    fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
+        webhooks::row(object, now_secs)
+    }
+}

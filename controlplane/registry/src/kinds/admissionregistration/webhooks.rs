@@ -1,0 +1,235 @@
+//! What both kinds of webhook configurations have in common.
+//!
+//! Source: `validateValidatingWebhook`, `validateMutatingWebhook` in
+//! `pkg/apis/admissionregistration/validation/validation.go` at v1.37.
+
+use std::collections::BTreeSet;
+
+use coracle_api::{name, status::FieldErrors};
+use serde_json::Value;
+
+use super::rules;
+use crate::{
+    cells::{self, AGE, NAME, integer, items, string},
+    check, fill,
+    strategy::Column,
+};
+
+pub(super) static COLUMNS: &[Column] =
+    &[NAME, integer("Webhooks", "Webhooks indicates the number of webhooks registered in this configuration"), AGE];
+
+/// Fills in every webhook.
+pub(super) fn default(object: &mut Value, is_mutating: bool) {
+    fill::each(object, "webhooks", |webhook| {
+        fill::text(webhook, "failurePolicy", "Fail");
+        rules::default(webhook, &["rules"]);
+        fill::value(webhook, "timeoutSeconds", 10);
+        if is_mutating {
+            fill::text(webhook, "reinvocationPolicy", "Never");
+        }
+        fill::object(webhook, "clientConfig");
+        fill::within(&mut webhook["clientConfig"], "service", |service| fill::value(service, "port", 443));
+    });
+}
+
+/// Checks every webhook.
+pub(super) fn validate(object: &Value, is_mutating: bool) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    let mut names = BTreeSet::new();
+    for (index, webhook) in items(&object["webhooks"]).iter().enumerate() {
+        let path = format!("webhooks[{index}]");
+        check_webhook(&mut errors, &path, webhook);
+        if is_mutating {
+            let policy = &webhook["reinvocationPolicy"];
+            check::optional_one_of(&mut errors, &format!("{path}.reinvocationPolicy"), policy, &["IfNeeded", "Never"]);
+        }
+        if !names.insert(string(&webhook["name"])) {
+            errors.duplicate(format!("{path}.name"), &webhook["name"]);
+        }
+    }
+    errors
+}
+
+pub(super) fn row(object: &Value, now_secs: i64) -> Vec<Value> {
+    vec![cells::name(object), cells::len(&object["webhooks"]).into(), cells::age(object, now_secs)]
+}
+
+fn check_webhook(errors: &mut FieldErrors, path: &str, webhook: &Value) {
+    let at = |field: &str| format!("{path}.{field}");
+    if check::required(errors, &at("name"), &webhook["name"]) {
+        let messages = name::dns_subdomain_errors(string(&webhook["name"]));
+        if messages.is_empty() && string(&webhook["name"]).split('.').count() < 3 {
+            let message = "should be a domain with at least three segments separated by dots";
+            errors.invalid(at("name"), &webhook["name"], message);
+        }
+        check::invalid_all(errors, &at("name"), &webhook["name"], messages);
+    }
+    review_versions(errors, &at("admissionReviewVersions"), &webhook["admissionReviewVersions"]);
+    rules::all(errors, &at("rules"), &webhook["rules"]);
+    check::optional_one_of(errors, &at("failurePolicy"), &webhook["failurePolicy"], &["Fail", "Ignore"]);
+    rules::selectors(errors, path, webhook);
+    let effects = &webhook["sideEffects"];
+    if effects.is_null() {
+        errors.required(at("sideEffects"), "must specify one of None, NoneOnDryRun");
+    }
+    check::optional_one_of(errors, &at("sideEffects"), effects, &["None", "NoneOnDryRun"]);
+    let timeout = &webhook["timeoutSeconds"];
+    if timeout.as_i64().is_some_and(|secs| !(1..=30).contains(&secs)) {
+        errors.invalid(at("timeoutSeconds"), timeout, "the timeout value must be between 1 and 30 seconds");
+    }
+    client_config(errors, &at("clientConfig"), &webhook["clientConfig"]);
+    rules::conditions(errors, &at("matchConditions"), &webhook["matchConditions"]);
+}
+
+fn review_versions(errors: &mut FieldErrors, path: &str, versions: &Value) {
+    let list = items(versions);
+    if list.is_empty() {
+        errors.required(path, "must specify one of v1, v1beta1");
+        return;
+    }
+    for (index, version) in list.iter().enumerate() {
+        let path = format!("{path}[{index}]");
+        check::invalid_all(errors, &path, version, name::dns_1035_label_errors(string(version)));
+        if list[..index].contains(version) {
+            errors.invalid(&path, version, "duplicate version");
+        }
+    }
+    if !list.iter().any(|version| version == "v1" || version == "v1beta1") {
+        errors.invalid(path, versions, "must include at least one of v1, v1beta1");
+    }
+}
+
+fn client_config(errors: &mut FieldErrors, path: &str, config: &Value) {
+    let (url, service) = (&config["url"], &config["service"]);
+    if url.is_null() == service.is_null() {
+        errors.required(path, "exactly one of url or service is required");
+    } else if url.is_string() {
+        check_url(errors, &format!("{path}.url"), url);
+    } else {
+        for field in ["name", "namespace"] {
+            if string(&service[field]).is_empty() {
+                errors.required(format!("{path}.service.{field}"), format!("service {field} is required"));
+            }
+        }
+        let port = &service["port"];
+        if let Some(message) = port.as_i64().and_then(name::port_number_error) {
+            errors.invalid(format!("{path}.service.port"), port, format!("port is not valid: {message}"));
+        }
+    }
+}
+
+fn check_url(errors: &mut FieldErrors, path: &str, url: &Value) {
+    const FORM: &str = "desired format: https://host[/path]";
+    let Ok(parsed) = string(url).parse::<http::Uri>() else {
+        errors.required(path, format!("url must be a valid URL; {FORM}"));
+        return;
+    };
+    if parsed.scheme_str() != Some("https") {
+        errors.invalid(path, url, format!("'https' is the only allowed URL scheme; {FORM}"));
+    }
+    if parsed.host().unwrap_or_default().is_empty() {
+        errors.invalid(path, url, format!("host must be specified; {FORM}"));
+    }
+    if parsed.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        errors.invalid(path, url, "user information is not permitted in the URL");
+    }
+    if string(url).contains('#') {
+        errors.invalid(path, url, "fragments are not permitted in the URL");
+    }
+    if parsed.query().is_some() {
+        errors.invalid(path, url, "query parameters are not permitted in the URL");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        kinds::admissionregistration::{
+            mutatingwebhookconfiguration::MutatingWebhookConfiguration,
+            validatingwebhookconfiguration::ValidatingWebhookConfiguration,
+        },
+        strategy::Strategy,
+        testing::{create_errors, created, updated, with},
+    };
+
+    fn configuration() -> Value {
+        json!({"metadata": {"name": "w"}, "webhooks": [{
+            "name": "a.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "clientConfig": {"service": {"name": "s", "namespace": "n"}},
+            "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]}]})
+    }
+
+    #[test]
+    fn defaults_are_upstreams() {
+        let object = created(&MutatingWebhookConfiguration, configuration());
+        let webhook = &object["webhooks"][0];
+        for (field, expect) in [
+            ("failurePolicy", json!("Fail")),
+            ("matchPolicy", json!("Equivalent")),
+            ("timeoutSeconds", json!(10)),
+            ("reinvocationPolicy", json!("Never")),
+            ("namespaceSelector", json!({})),
+        ] {
+            assert_eq!(webhook[field], expect, "{field}");
+        }
+        assert_eq!(webhook["clientConfig"]["service"]["port"], 443);
+        assert_eq!(webhook["rules"][0]["scope"], "*");
+        assert_eq!(json!(MutatingWebhookConfiguration.row(&object, 0)), json!(["w", 1, "<unknown>"]));
+        let changed = with(&object, "/webhooks/0/timeoutSeconds", json!(5));
+        assert_eq!(updated(&MutatingWebhookConfiguration, changed, &object)["metadata"]["generation"], 2);
+    }
+
+    #[test]
+    fn webhooks_are_checked() {
+        for (pointer, value, expect) in [
+            ("/webhooks/0/timeoutSeconds", json!(5), ""),
+            (
+                "/webhooks/0/name",
+                json!("a"),
+                "webhooks[0].name: Invalid value: \"a\": should be a domain with at least three segments separated by dots",
+            ),
+            (
+                "/webhooks/0/sideEffects",
+                Value::Null,
+                "webhooks[0].sideEffects: Required value: must specify one of None, NoneOnDryRun",
+            ),
+            (
+                "/webhooks/0/timeoutSeconds",
+                json!(31),
+                "webhooks[0].timeoutSeconds: Invalid value: 31: the timeout value must be between 1 and 30 seconds",
+            ),
+            (
+                "/webhooks/0/clientConfig",
+                json!({}),
+                "webhooks[0].clientConfig: Required value: exactly one of url or service is required",
+            ),
+            (
+                "/webhooks/0/clientConfig",
+                json!({"url": "http://a/"}),
+                "webhooks[0].clientConfig.url: Invalid value: \"http://a/\": 'https' is the only allowed URL scheme; desired format: https://host[/path]",
+            ),
+            (
+                "/webhooks/0/admissionReviewVersions",
+                json!(["v9"]),
+                "webhooks[0].admissionReviewVersions: Invalid value: [\"v9\"]: must include at least one of v1, v1beta1",
+            ),
+            ("/webhooks/0/rules/0/resources", json!([]), "webhooks[0].rules[0].resources: Required value"),
+            (
+                "/webhooks/0/rules/0/operations",
+                json!(["*", "CREATE"]),
+                "webhooks[0].rules[0].operations: Invalid value: [\"*\",\"CREATE\"]: if '*' is present, must not specify other operations",
+            ),
+            (
+                "/webhooks/0/matchConditions",
+                json!([{"name": "a"}]),
+                "webhooks[0].matchConditions[0].expression: Required value",
+            ),
+        ] {
+            let object = with(&configuration(), pointer, value.clone());
+            assert_eq!(create_errors(&ValidatingWebhookConfiguration, object), expect, "{pointer} = {value}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! ReplicaSet: so many pods of one template.
+
+use coracle_api::status::FieldErrors;
+use serde_json::{Value, json};
+
+use crate::{
+    cells::{self, AGE, CONTAINERS, IMAGES, NAME, integer, wide},
+    check, fill,
+    kinds::podspec,
+    lifecycle::Lifecycle,
+    strategy::{Column, ResourceInfo, Strategy, Subresource},
+};
+
+/// The strategy of ReplicaSets.
+pub struct ReplicaSet;
+
+static INFO: ResourceInfo = ResourceInfo {
+    kind: "ReplicaSet",
+    plural: "replicasets",
+    singular: "replicaset",
+    short_names: &["rs"],
+    categories: &["all"],
+    subresources: &[Subresource::Scale, Subresource::Status],
+    ..super::V1
+};
+
+static COLUMNS: &[Column] = &[
+    NAME,
+    integer("Desired", "Replicas is the number of desired pods."),
+    integer("Current", "Replicas is the most recently observed number of non-terminating pods."),
+    integer("Ready", "The number of non-terminating pods targeted by this ReplicaSet with a Ready Condition."),
+    AGE,
+    CONTAINERS,
+    IMAGES,
+    wide("Selector", "Selector is a label query over pods that should match the replica count."),
+];
+
+impl Strategy for ReplicaSet {
+    fn resource(&self) -> &'static ResourceInfo {
+        &INFO
+    }
+
+    fn default(&self, object: &mut Value) {
+        fill::object(object, "spec");
+        let spec = &mut object["spec"];
+        fill::value(spec, "replicas", 1);
+        fill::object(spec, "template");
+        fill::within(spec, "template", podspec::defaults::template);
+        fill::object(object, "status");
+        fill::value(&mut object["status"], "replicas", 0);
+    }
+
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::GenerationAndStatus
+    }
+
+    fn first_status(&self, _object: &Value) -> Value {
+        json!({"replicas": 0})
+    }
+
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let spec = &object["spec"];
+        check::not_negative(&mut errors, "spec.replicas", &spec["replicas"]);
+        check::not_negative(&mut errors, "spec.minReadySeconds", &spec["minReadySeconds"]);
+        super::selector_and_template(&mut errors, spec);
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
+        let mut errors = self.validate(new);
+        check::immutable(&mut errors, "spec.selector", &new["spec"]["selector"], &old["spec"]["selector"]);
+        errors
+    }
+
+    fn validate_status_update(&self, new: &Value, _old: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let status = &new["status"];
+        let counts = ["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration"];
+        for field in counts {
+            check::not_negative(&mut errors, &format!("status.{field}"), &status[field]);
+        }
+        check::at_most(&mut errors, status, "fullyLabeledReplicas", "replicas");
+        check::at_most(&mut errors, status, "readyReplicas", "replicas");
+        check::at_most(&mut errors, status, "availableReplicas", "replicas");
+        check::at_most(&mut errors, status, "availableReplicas", "readyReplicas");
+        errors
+    }
+
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &["status.replicas"]
+    }
+
+    fn field(&self, object: &Value, path: &str) -> String {
+        match path {
+            "status.replicas" => cells::number(&object["status"]["replicas"]).to_string(),
+            _ => String::new(),
+        }
+    }
+
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        podspec::warnings::template("spec.template", &object["spec"]["template"])
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
+        let (spec, status) = (&object["spec"], &object["status"]);
+        let [containers, images] = cells::containers_and_images(&spec["template"]);
+        vec![
+            cells::name(object),
+            cells::number(&spec["replicas"]).into(),
+            cells::number(&status["replicas"]).into(),
+            cells::number(&status["readyReplicas"]).into(),
+            cells::age(object, now_secs),
+            containers,
+            images,
+            cells::label_selector(&spec["selector"]).into(),
+        ]
+    }
+}

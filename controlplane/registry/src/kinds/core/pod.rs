@@ -1,0 +1,167 @@
+//! Pod: containers that run together on one node.
+
+mod columns;
+mod status;
+mod update;
+
+use coracle_api::{qos, status::FieldErrors};
+use serde_json::{Value, json};
+
+use crate::{
+    cells::{self, items, string},
+    fill,
+    kinds::podspec,
+    lifecycle::Lifecycle,
+    strategy::{Column, Deletion, ResourceInfo, Strategy, Subresource},
+};
+
+/// The strategy of Pods.
+pub struct Pod;
+
+static INFO: ResourceInfo = ResourceInfo {
+    kind: "Pod",
+    plural: "pods",
+    singular: "pod",
+    short_names: &["po"],
+    categories: &["all"],
+    subresources: &[
+        Subresource::Attach,
+        Subresource::Binding,
+        Subresource::EphemeralContainers,
+        Subresource::Eviction,
+        Subresource::Exec,
+        Subresource::Log,
+        Subresource::Portforward,
+        Subresource::Proxy,
+        Subresource::Resize,
+        Subresource::Status,
+    ],
+    ..super::V1
+};
+
+const FIELDS: &[&str] = &[
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "spec.serviceAccountName",
+    "spec.hostNetwork",
+    "status.phase",
+    "status.podIP",
+    "status.nominatedNodeName",
+];
+
+impl Strategy for Pod {
+    fn resource(&self) -> &'static ResourceInfo {
+        &INFO
+    }
+
+    fn status_keeps(&self) -> &'static [&'static str] {
+        &["ownerReferences"]
+    }
+
+    fn default(&self, object: &mut Value) {
+        fill::object(object, "spec");
+        fill::within(object, "spec", podspec::defaults::pod);
+    }
+
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::GenerationAndStatus
+    }
+
+    fn first_status(&self, object: &Value) -> Value {
+        let mut status = json!({"phase": "Pending", "qosClass": qos::class_of_json(&object["spec"]).as_str()});
+        if !items(&object["spec"]["schedulingGates"]).is_empty() {
+            status["conditions"] = json!([{
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "SchedulingGated",
+                "message": "Scheduling is blocked due to non-empty scheduling gates",
+            }]);
+        }
+        status
+    }
+
+    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
+        if string(&new["status"]["qosClass"]).is_empty() && old["status"]["qosClass"].is_string() {
+            new["status"]["qosClass"] = old["status"]["qosClass"].clone();
+        }
+        one_and_many(new, "podIP", "podIPs");
+        one_and_many(new, "hostIP", "hostIPs");
+    }
+
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        podspec::validate::pod(&mut errors, "spec", &object["spec"]);
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
+        let mut errors = self.validate(new);
+        update::validate(&mut errors, new, old);
+        errors
+    }
+
+    fn validate_status_update(&self, new: &Value, old: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        status::validate(&mut errors, new, old);
+        errors
+    }
+
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        FIELDS
+    }
+
+    fn field(&self, object: &Value, path: &str) -> String {
+        let Some((part, field)) = path.split_once('.') else { return String::new() };
+        match &object[part][field] {
+            Value::Bool(value) => value.to_string(),
+            _ if path == "spec.hostNetwork" => "false".to_owned(),
+            value => cells::string(value).to_owned(),
+        }
+    }
+
+    fn deletion(&self, object: &Value, grace_secs: Option<i64>) -> Deletion {
+        let spec = &object["spec"];
+        let mut grace = grace_secs.or_else(|| spec["terminationGracePeriodSeconds"].as_i64()).unwrap_or(30);
+        // Nobody would confirm: not yet on a node, or already at its end.
+        let phase = cells::string(&object["status"]["phase"]);
+        if cells::string(&spec["nodeName"]).is_empty() || matches!(phase, "Succeeded" | "Failed") {
+            grace = 0;
+        }
+        if grace < 0 {
+            grace = 1;
+        }
+        if grace == 0 { Deletion::Immediate } else { Deletion::Graceful(grace) }
+    }
+
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        podspec::warnings::template("", object)
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        columns::COLUMNS
+    }
+
+    fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
+        columns::row(object, now_secs)
+    }
+
+    fn row_conditions(&self, object: &Value) -> Vec<Value> {
+        columns::row_conditions(object)
+    }
+}
+
+/// Keeps the field for one address and the list of them in step. A lone address makes the list; else the list decides.
+fn one_and_many(object: &mut Value, one: &str, many: &str) {
+    let status = &mut object["status"];
+    let first = string(&status[many][0]["ip"]).to_owned();
+    let single = string(&status[one]).to_owned();
+    if first.is_empty() && !single.is_empty() {
+        status[many] = json!([{"ip": single}]);
+    } else if !first.is_empty() {
+        status[one] = first.into();
+    }
+}
+
+#[cfg(test)]
+mod tests;

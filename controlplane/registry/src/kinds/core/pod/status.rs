@@ -1,0 +1,177 @@
+//! What may be said of a pod's state: others act on it. Services send traffic to its addresses, Jobs count its ends.
+//!
+//! Source: `ValidatePodStatusUpdate` in `pkg/apis/core/validation/validation.go` at v1.37.
+
+use std::net::IpAddr;
+
+use coracle_api::{name, status::FieldErrors};
+use serde_json::Value;
+
+use crate::{
+    cells::{items, string},
+    check,
+};
+
+pub(super) fn validate(errors: &mut FieldErrors, new: &Value, old: &Value) {
+    let (spec, new, old) = (&old["spec"], &new["status"], &old["status"]);
+    if !string(&old["qosClass"]).is_empty() {
+        check::immutable(errors, "status.qosClass", &new["qosClass"], &old["qosClass"]);
+    }
+    addresses(errors, "status.podIPs", &new["podIPs"], &old["podIPs"]);
+    addresses(errors, "status.hostIPs", &new["hostIPs"], &old["hostIPs"]);
+    let nominated = &new["nominatedNodeName"];
+    if nominated != &old["nominatedNodeName"]
+        && let Some(message) =
+            Some(string(nominated)).filter(|name| !name.is_empty()).and_then(name::dns_subdomain_error)
+    {
+        errors.invalid("status.nominatedNodeName", nominated, message);
+    }
+    resource_claims(errors, spec, &new["resourceClaimStatuses"]);
+    observed_generations(errors, new);
+    for list in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
+        ends(errors, list, spec, (&new[list], &old[list]));
+    }
+}
+
+/// At most one address of a family. What is there already may stay.
+fn addresses(errors: &mut FieldErrors, path: &str, new: &Value, old: &Value) {
+    let text = |entry: &Value| string(&entry["ip"]).to_owned();
+    let kept: Vec<String> = items(old).iter().map(text).collect();
+    let list = items(new);
+    for (index, entry) in list.iter().enumerate() {
+        if !kept.contains(&text(entry)) {
+            check::ip(errors, &format!("{path}[{index}].ip"), &entry["ip"]);
+        }
+        if list[..index].iter().any(|other| other["ip"] == entry["ip"]) {
+            errors.duplicate(format!("{path}[{index}]"), entry);
+        }
+    }
+    let parsed: Vec<IpAddr> = list.iter().filter_map(|entry| text(entry).parse().ok()).collect();
+    let of_one_family = |is_v4: bool| parsed.iter().filter(|ip| ip.is_ipv4() == is_v4).count();
+    if list.len() > 1 && (of_one_family(true) > 1 || of_one_family(false) > 1) {
+        errors.invalid(path, new, "may specify no more than one IP for each IP family");
+    }
+}
+
+/// Those that the pod asks for, each once.
+fn resource_claims(errors: &mut FieldErrors, spec: &Value, statuses: &Value) {
+    let statuses = items(statuses);
+    for (index, status) in statuses.iter().enumerate() {
+        let path = format!("status.resourceClaimStatuses[{index}].name");
+        if !items(&spec["resourceClaims"]).iter().any(|claim| claim["name"] == status["name"]) {
+            errors.invalid(&path, &status["name"], "must match the name of an entry in `spec.resourceClaims`");
+        }
+        if statuses[..index].iter().any(|other| other["name"] == status["name"]) {
+            errors.duplicate(path, &status["name"]);
+        }
+    }
+}
+
+fn observed_generations(errors: &mut FieldErrors, status: &Value) {
+    check::not_negative(errors, "status.observedGeneration", &status["observedGeneration"]);
+    for (index, condition) in items(&status["conditions"]).iter().enumerate() {
+        let path = format!("status.conditions[{index}].observedGeneration");
+        check::not_negative(errors, &path, &condition["observedGeneration"]);
+    }
+}
+
+/// A container that has ended stays so where it is not to be started again: its end has been counted.
+fn ends(errors: &mut FieldErrors, list: &str, spec: &Value, (new, old): (&Value, &Value)) {
+    let pod_policy = if list == "ephemeralContainerStatuses" { "Never" } else { string(&spec["restartPolicy"]) };
+    for (index, before) in items(old).iter().enumerate() {
+        let ended = &before["state"]["terminated"];
+        if !ended.is_object() {
+            continue;
+        }
+        let policy = own_policy(spec, &before["name"]).unwrap_or(pod_policy);
+        let may_start_again = match policy {
+            "Always" | "" => true,
+            "OnFailure" => ended["exitCode"] != 0 || list == "initContainerStatuses",
+            _ => false,
+        };
+        let goes_on = |after: &&Value| after["name"] == before["name"] && !after["state"]["terminated"].is_object();
+        if !may_start_again && items(new).iter().any(|after| goes_on(&after)) {
+            let message = "may not be transitioned to non-terminated state";
+            errors.forbidden(format!("status.{list}[{index}].state"), message);
+        }
+    }
+}
+
+/// What a container says of itself. Where one has rules for starting again, they may start all again, and are not judged
+/// here.
+fn own_policy<'a>(spec: &'a Value, name: &Value) -> Option<&'a str> {
+    let containers = || ["containers", "initContainers"].into_iter().flat_map(|list| items(&spec[list]));
+    if containers().any(|container| !items(&container["restartPolicyRules"]).is_empty()) {
+        return Some("Always");
+    }
+    let own = containers().find(|container| container["name"] == *name)?;
+    Some(string(&own["restartPolicy"])).filter(|policy| !policy.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        kinds::core::pod::Pod,
+        strategy::Strategy,
+        testing::{created, with},
+    };
+
+    fn pod(spec: Value) -> Value {
+        let mut pod = created(&Pod, json!({"metadata": {"name": "p", "namespace": "default"}, "spec": spec}));
+        pod["status"]["containerStatuses"] = json!([{"name": "c", "state": {"terminated": {"exitCode": 0}}}]);
+        pod
+    }
+
+    fn errors(new: &Value, old: &Value) -> String {
+        let errors = Pod.validate_status_update(new, old);
+        if errors.is_empty() { String::new() } else { errors.to_string() }
+    }
+
+    fn never() -> Value {
+        pod(json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}))
+    }
+
+    #[test]
+    fn a_pods_addresses_are_addresses() {
+        let check = |field: &str, value: Value, expect: &str| {
+            let said = errors(&with(&never(), &format!("/status/{field}"), value.clone()), &never());
+            assert!(if expect.is_empty() { said.is_empty() } else { said.contains(expect) }, "{field} {value}: {said}");
+        };
+        for field in ["podIPs", "hostIPs"] {
+            check(field, json!([{"ip": "10.1.2.3"}, {"ip": "fd00::1"}]), "");
+            check(field, json!([{"ip": "10.1.2.3; rm -rf"}]), "must be a valid IP address");
+            check(field, json!([{"ip": "::ffff:10.1.2.3"}]), "must not be an IPv4-mapped IPv6 address");
+            check(field, json!([{"ip": "10.1.2.3"}, {"ip": "10.1.2.4"}]), "no more than one IP for each IP family");
+            check(field, json!([{"ip": "10.1.2.3"}, {"ip": "10.1.2.3"}]), "Duplicate value");
+        }
+        check("qosClass", json!("Guaranteed"), "field is immutable");
+        check("nominatedNodeName", json!("A b"), "status.nominatedNodeName: Invalid value");
+        check("nominatedNodeName", json!("n1"), "");
+        check("observedGeneration", json!(-1), "must be greater than or equal to 0");
+        check("conditions", json!([{"type": "Ready", "status": "True", "observedGeneration": -1}]), "greater than");
+        check("resourceClaimStatuses", json!([{"name": "x"}]), "must match the name of an entry");
+        let old = with(&never(), "/status/podIPs", json!([{"ip": "old"}]));
+        assert_eq!(errors(&old, &old), "", "what is there may stay");
+    }
+
+    #[test]
+    fn what_has_ended_does_not_run_again_unless_it_may() {
+        let running = json!([{"name": "c", "state": {"running": {}}}]);
+        let check = |old: &Value, expect: &str| {
+            let said = errors(&with(old, "/status/containerStatuses", running.clone()), old);
+            assert_eq!(said, expect, "{old}");
+        };
+        let refused = "status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state";
+        check(&never(), refused);
+        let on_failure = with(&never(), "/spec/restartPolicy", json!("OnFailure"));
+        check(&on_failure, refused);
+        check(&with(&on_failure, "/status/containerStatuses/0/state/terminated/exitCode", json!(1)), "");
+        check(&with(&never(), "/spec/restartPolicy", json!("Always")), "");
+        check(&with(&never(), "/spec/containers/0/restartPolicy", json!("Always")), "");
+        let rules = json!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [3]}}]);
+        check(&with(&never(), "/spec/containers/0/restartPolicyRules", rules), "");
+    }
+}

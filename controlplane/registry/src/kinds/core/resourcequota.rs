@@ -1,0 +1,237 @@
+//! ResourceQuota: how much a namespace may use altogether.
+//!
+//! Enforces nothing: that is admission's.
+//!
+//! Source: `pkg/registry/core/resourcequota/strategy.go`, `pkg/apis/core/validation` at v1.37.
+
+use coracle_api::status::FieldErrors;
+use serde_json::Value;
+
+use crate::{
+    cells::{self, AGE, NAME, items, string, text},
+    check, fill,
+    kinds::podspec::resources,
+    lifecycle::Lifecycle,
+    strategy::{Column, ResourceInfo, Strategy, Subresource},
+};
+
+/// The strategy of ResourceQuotas.
+pub struct ResourceQuota;
+
+static INFO: ResourceInfo = ResourceInfo {
+    kind: "ResourceQuota",
+    plural: "resourcequotas",
+    singular: "resourcequota",
+    short_names: &["quota"],
+    subresources: &[Subresource::Status],
+    ..super::V1
+};
+
+static COLUMNS: &[Column] = &[
+    NAME,
+    text("Request", "Request represents a minimum amount of cpu/memory that a container may consume."),
+    text(
+        "Limit",
+        "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node.",
+    ),
+    AGE,
+];
+
+const STANDARD: &[&str] = &[
+    "cpu",
+    "memory",
+    "ephemeral-storage",
+    "requests.cpu",
+    "requests.memory",
+    "requests.storage",
+    "requests.ephemeral-storage",
+    "limits.cpu",
+    "limits.memory",
+    "limits.ephemeral-storage",
+    "pods",
+    "resourcequotas",
+    "services",
+    "replicationcontrollers",
+    "secrets",
+    "persistentvolumeclaims",
+    "configmaps",
+    "services.nodeports",
+    "services.loadbalancers",
+];
+const SCOPES: &[&str] = &[
+    "BestEffort",
+    "CrossNamespacePodAffinity",
+    "NotBestEffort",
+    "NotTerminating",
+    "PriorityClass",
+    "Terminating",
+    "VolumeAttributesClass",
+];
+
+impl Strategy for ResourceQuota {
+    fn resource(&self) -> &'static ResourceInfo {
+        &INFO
+    }
+
+    fn default(&self, object: &mut Value) {
+        fill::object(object, "spec");
+        fill::object(object, "status");
+    }
+
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::Status
+    }
+
+    fn validate(&self, object: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let spec = &object["spec"];
+        amounts(&mut errors, "spec.hard", &spec["hard"]);
+        scopes(&mut errors, &spec["scopes"]);
+        for (index, selector) in items(&spec["scopeSelector"]["matchExpressions"]).iter().enumerate() {
+            scope_requirement(&mut errors, &format!("spec.scopeSelector.matchExpressions[{index}]"), selector);
+        }
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
+        let mut errors = self.validate(new);
+        check::immutable(&mut errors, "spec.scopes", &new["spec"]["scopes"], &old["spec"]["scopes"]);
+        errors
+    }
+
+    fn validate_status_update(&self, new: &Value, _old: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        for list in ["hard", "used"] {
+            amounts(&mut errors, &format!("status.{list}"), &new["status"][list]);
+        }
+        errors
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
+        let status = &object["status"];
+        let mut names: Vec<_> = cells::keys(&status["hard"]).collect();
+        names.sort_unstable();
+        let list = |limits: bool| {
+            let names = names.iter().filter(|name| name.starts_with("limits") == limits);
+            let one = |name: &&str| {
+                let used = cells::string_or(&status["used"][*name], "0");
+                format!("{name}: {used}/{}", string(&status["hard"][*name]))
+            };
+            names.map(one).collect::<Vec<_>>().join(", ")
+        };
+        vec![cells::name(object), list(false).into(), list(true).into(), cells::age(object, now_secs)]
+    }
+}
+
+fn amounts(errors: &mut FieldErrors, path: &str, amounts: &Value) {
+    for (resource, amount) in amounts.as_object().into_iter().flatten() {
+        let path = format!("{path}[{resource}]");
+        let name = Value::from(resource.as_str());
+        check::qualified_name(errors, &path, &name);
+        let is_standard = STANDARD.contains(&resource.as_str())
+            || resource.starts_with("hugepages-")
+            || resource.starts_with("requests.hugepages-");
+        if !resource.contains('/') && !is_standard {
+            errors.invalid(&path, &name, "must be a standard resource for quotas");
+        }
+        if let Some(quantity) = resources::quantity(errors, &path, amount) {
+            // Counted as objects are, whatever the name says.
+            resources::quantity_value(errors, &path, resource, amount, &quantity);
+        }
+    }
+}
+
+fn scopes(errors: &mut FieldErrors, scopes: &Value) {
+    let scopes_list = items(scopes);
+    for _ in scopes_list.iter().filter(|scope| !SCOPES.contains(&string(scope))) {
+        errors.invalid("spec.scopes", scopes, "unsupported scope");
+    }
+    let has = |scope: &str| scopes_list.iter().any(|one| one == scope);
+    for (one, other) in [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")] {
+        if has(one) && has(other) {
+            errors.invalid("spec.scopes", scopes, "conflicting scopes");
+        }
+    }
+}
+
+fn scope_requirement(errors: &mut FieldErrors, path: &str, requirement: &Value) {
+    let scope = &requirement["scopeName"];
+    if !SCOPES.contains(&string(scope)) {
+        errors.invalid(format!("{path}.scopeName"), scope, "unsupported scope");
+    }
+    let (operator, values) = (string(&requirement["operator"]), cells::len(&requirement["values"]));
+    if !matches!(string(scope), "PriorityClass" | "VolumeAttributesClass") && operator != "Exists" {
+        let message = "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
+        errors.invalid(format!("{path}.operator"), &requirement["operator"], message);
+    }
+    match operator {
+        "In" | "NotIn" if values == 0 => errors.required(
+            format!("{path}.values"),
+            "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector",
+        ),
+        "Exists" | "DoesNotExist" if values > 0 => errors.invalid(
+            format!("{path}.values"),
+            &requirement["values"],
+            "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector",
+        ),
+        "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+        _ => errors.invalid(format!("{path}.operator"), &requirement["operator"], "not a valid selector operator"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{create_errors, created, update_errors, with};
+
+    #[test]
+    fn quotas_are_checked() {
+        for (spec, expect) in [
+            (
+                json!({"hard": {"pods": "4", "requests.cpu": "1", "count/jobs.batch": "2", "requests.example.com/gpu": "1"}}),
+                "",
+            ),
+            (
+                json!({"hard": {"x": "1"}}),
+                "[spec.hard[x]: Invalid value: \"x\": must be a standard resource for quotas]",
+            ),
+            (
+                json!({"hard": {"pods": "-1"}}),
+                "spec.hard[pods]: Invalid value: \"-1\": must be greater than or equal to 0",
+            ),
+            (json!({"hard": {"pods": "500m"}}), "spec.hard[pods]: Invalid value: \"500m\": must be an integer"),
+            (
+                json!({"scopes": ["BestEffort", "NotBestEffort"]}),
+                "spec.scopes: Invalid value: [\"BestEffort\",\"NotBestEffort\"]: conflicting scopes",
+            ),
+            (
+                json!({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In"}]}}),
+                "spec.scopeSelector.matchExpressions[0].values: Required value: must be at least one value when `operator` is 'In' or 'NotIn' for scope selector",
+            ),
+        ] {
+            let found = create_errors(&ResourceQuota, json!({"spec": spec}));
+            assert_eq!(found.trim_matches(['[', ']']), expect.trim_matches(['[', ']']));
+        }
+        let old = created(&ResourceQuota, json!({"spec": {"hard": {"pods": "1"}}}));
+        assert_eq!(
+            update_errors(&ResourceQuota, with(&old, "/spec/scopes", json!(["BestEffort"])), &old),
+            "spec.scopes: Invalid value: [\"BestEffort\"]: field is immutable"
+        );
+    }
+
+    #[test]
+    fn rows_show_use() {
+        let quota = json!({"metadata": {"name": "q"}, "status": {
+            "hard": {"pods": "4", "cpu": "2", "limits.cpu": "3"}, "used": {"pods": "1", "limits.cpu": "1"}}});
+        assert_eq!(
+            json!(ResourceQuota.row(&quota, 0)),
+            json!(["q", "cpu: 0/2, pods: 1/4", "limits.cpu: 1/3", "<unknown>"])
+        );
+    }
+}

@@ -1,0 +1,163 @@
+use super::*;
+use crate::testing::{create_errors, created, update_errors, updated, with};
+
+fn service() -> Value {
+    json!({"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}], "selector": {"app": "web"}}})
+}
+
+fn check(pointer: &str, value: Value, expect: &str) {
+    assert_eq!(create_errors(&Service, with(&service(), pointer, value.clone())), expect, "{pointer} = {value}");
+}
+
+#[test]
+fn a_minimal_service_gets_upstreams_defaults() {
+    let spec = created(&Service, service())["spec"].take();
+    assert_eq!(
+        spec,
+        json!({
+            "type": "ClusterIP", "sessionAffinity": "None", "internalTrafficPolicy": "Cluster",
+            "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "selector": {"app": "web"},
+            "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}],
+        })
+    );
+}
+
+#[test]
+fn types_have_their_own_defaults() {
+    let typed = |kind: &str| created(&Service, with(&service(), "/spec/type", json!(kind)))["spec"].take();
+    assert_eq!(typed("NodePort")["externalTrafficPolicy"], "Cluster");
+    assert_eq!(typed("LoadBalancer")["allocateLoadBalancerNodePorts"], true);
+    assert!(typed("ExternalName")["ipFamilies"].is_null());
+    let sticky = created(&Service, with(&service(), "/spec/sessionAffinity", json!("ClientIP")));
+    assert_eq!(sticky["spec"]["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"], 10800);
+    let headless = created(&Service, with(&service(), "/spec/clusterIP", json!("None")));
+    assert_eq!(headless["spec"]["clusterIPs"], json!(["None"]));
+    assert_eq!(headless["spec"]["ipFamilyPolicy"], "SingleStack");
+    let foreign = created(&Service, json!({"spec": {"clusterIP": "None"}}));
+    assert_eq!(foreign["spec"]["ipFamilies"], json!(["IPv4", "IPv6"]));
+}
+
+#[test]
+fn services_are_checked() {
+    check("/spec/ports", json!([]), "spec.ports: Required value");
+    check(
+        "/spec/ports",
+        json!([{"name": "a", "port": 80}, {"name": "b", "port": 80}]),
+        "spec.ports[1]: Duplicate value: {\"port\":80,\"protocol\":\"TCP\"}",
+    );
+    check("/spec/ports", json!([{"port": 80}, {"name": "b", "port": 81}]), "spec.ports[0].name: Required value");
+    check(
+        "/spec/ports",
+        json!([{"name": "b", "port": 80}, {"name": "b", "port": 81}]),
+        "spec.ports[1].name: Duplicate value: \"b\"",
+    );
+    check(
+        "/spec/ports",
+        json!([{"port": 0, "targetPort": 1}]),
+        "spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive",
+    );
+    check(
+        "/spec/ports",
+        json!([{"port": 1, "protocol": "X"}]),
+        "spec.ports[0].protocol: Unsupported value: \"X\": supported values: \"SCTP\", \"TCP\", \"UDP\"",
+    );
+    check(
+        "/spec/ports",
+        json!([{"port": 1, "targetPort": "a_b"}]),
+        "spec.ports[0].targetPort: Invalid value: \"a_b\": must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)",
+    );
+    check(
+        "/spec/ports",
+        json!([{"port": 1, "nodePort": 30000}]),
+        "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'",
+    );
+    check(
+        "/spec/type",
+        json!("X"),
+        "spec.type: Unsupported value: \"X\": supported values: \"ClusterIP\", \"ExternalName\", \"LoadBalancer\", \"NodePort\"",
+    );
+    check("/spec/type", json!("ExternalName"), "spec.externalName: Required value");
+    check(
+        "/spec/sessionAffinity",
+        json!("X"),
+        "spec.sessionAffinity: Unsupported value: \"X\": supported values: \"ClientIP\", \"None\"",
+    );
+    check(
+        "/spec/clusterIP",
+        json!("x"),
+        "spec.clusterIPs[0]: Invalid value: \"x\": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+    );
+    check(
+        "/spec/externalIPs",
+        json!(["127.0.0.1"]),
+        "spec.externalIPs[0]: Invalid value: \"127.0.0.1\": may not be in the loopback range (127.0.0.0/8, ::1/128)",
+    );
+    check(
+        "/spec/externalTrafficPolicy",
+        json!("Local"),
+        "spec.externalTrafficPolicy: Invalid value: \"Local\": may only be set for externally-accessible services",
+    );
+    check(
+        "/spec/ipFamilies",
+        json!(["IPv5"]),
+        "spec.ipFamilies[0]: Unsupported value: \"IPv5\": supported values: \"IPv4\", \"IPv6\"",
+    );
+    assert_eq!(create_errors(&Service, service()), "");
+}
+
+/// A Service as it is stored once its address is reserved.
+fn stored(kind: &str) -> Value {
+    let mut old = created(&Service, with(&service(), "/spec/type", json!(kind)));
+    old["spec"]["clusterIP"] = json!("10.0.0.7");
+    old["spec"]["clusterIPs"] = json!(["10.0.0.7"]);
+    if kind != "ClusterIP" {
+        old["spec"]["ports"][0]["nodePort"] = json!(30001);
+    }
+    old
+}
+
+#[test]
+fn the_address_stays() {
+    let old = stored("ClusterIP");
+    assert_eq!(updated(&Service, service(), &old)["spec"]["clusterIP"], "10.0.0.7");
+    assert_eq!(update_errors(&Service, service(), &old), "");
+    assert_eq!(
+        update_errors(&Service, with(&service(), "/spec/clusterIP", json!("10.0.0.8")), &old),
+        "spec.clusterIPs[0]: Invalid value: [\"10.0.0.8\"]: may not change once set"
+    );
+}
+
+#[test]
+fn node_ports_stay_with_their_ports() {
+    let old = stored("NodePort");
+    let new = with(&service(), "/spec/type", json!("NodePort"));
+    assert_eq!(updated(&Service, new, &old)["spec"]["ports"][0]["nodePort"], 30001);
+    let to_cluster_ip = with(&old, "/spec/type", json!("ClusterIP"));
+    let new = updated(&Service, to_cluster_ip.clone(), &old);
+    assert!(new["spec"]["ports"][0]["nodePort"].is_null());
+    assert!(new["spec"]["externalTrafficPolicy"].is_null());
+    assert_eq!(update_errors(&Service, to_cluster_ip, &old), "");
+}
+
+#[test]
+fn becoming_an_external_name_gives_up_the_address() {
+    let old = stored("ClusterIP");
+    let mut new = with(&old, "/spec/type", json!("ExternalName"));
+    new["spec"]["externalName"] = json!("example.com");
+    let result = updated(&Service, new.clone(), &old);
+    assert!(result["spec"]["clusterIP"].is_null());
+    assert_eq!(update_errors(&Service, new, &old), "");
+}
+
+#[test]
+fn rows_show_type_addresses_and_ports() {
+    let row = |service: &Value| json!(Service.row(service, 0));
+    let service = stored("NodePort");
+    assert_eq!(row(&service), json!(["web", "NodePort", "10.0.0.7", "<none>", "80:30001/TCP", "<unknown>", "app=web"]));
+    let mut balanced = stored("LoadBalancer");
+    assert_eq!(row(&balanced)[3], "<pending>");
+    balanced["status"] = json!({"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}});
+    assert_eq!(row(&balanced)[3], "1.2.3.4");
+    let external = json!({"metadata": {"name": "x"}, "spec": {"type": "ExternalName", "externalName": "example.com"}});
+    assert_eq!(row(&external), json!(["x", "ExternalName", "<none>", "example.com", "<none>", "<unknown>", "<none>"]));
+}

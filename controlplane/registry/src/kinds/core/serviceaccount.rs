@@ -1,0 +1,43 @@
+//! ServiceAccount: who the processes of a pod are to the API.
+
+use serde_json::Value;
+
+use crate::{
+    cells::{self, AGE, NAME, text},
+    strategy::{Column, ResourceInfo, Strategy, Subresource},
+};
+
+/// The strategy of ServiceAccounts.
+pub struct ServiceAccount;
+
+static INFO: ResourceInfo = ResourceInfo {
+    kind: "ServiceAccount",
+    plural: "serviceaccounts",
+    singular: "serviceaccount",
+    short_names: &["sa"],
+    subresources: &[Subresource::Token],
+    ..super::V1
+};
+
+static COLUMNS: &[Column] = &[
+    NAME,
+    text(
+        "Secrets",
+        "Secrets is a list of the secrets in the same namespace that pods running using this ServiceAccount are allowed to use.",
+    ),
+    AGE,
+];
+
+impl Strategy for ServiceAccount {
+    fn resource(&self) -> &'static ResourceInfo {
+        &INFO
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
+        vec![cells::name(object), cells::len(&object["secrets"]).into(), cells::age(object, now_secs)]
+    }
+}

@@ -1,0 +1,48 @@
+//! The registry: kinds, where their objects are kept, and what reads and watches are served from.
+//!
+//! One generic store serves every kind; a kind adds a small pure strategy.
+//!
+//! ```text
+//! create   store::create: defaults > (who admits) > strategy > validation > one transaction with its companions
+//! update   store::update: lock > restore, defaults, validation > managed fields > (who admits) > one transaction
+//! read     resource > watch_cache, which follows the store
+//! ```
+//!
+//! | module | does |
+//! |---|---|
+//! | [`resource`] | a served resource, and all of them together |
+//! | [`strategy`] | what a kind says of itself: names, defaults, validation, columns |
+//! | [`kinds`] | the built-in kinds, a folder a group, a strategy a file |
+//! | [`store`] | the generic store: create, update, delete, and what is written with an object |
+//! | [`part`] | which part of an object a write is about |
+//! | [`watch_cache`] | the present state and the latest changes, for reads and watches |
+//! | [`managed_fields`] | field managers: who owns which field |
+//! | [`object_meta`], [`lifecycle`] | what all objects have in common: metadata, generations |
+//! | [`encode`], [`stored`] | objects to stored bytes and back, and how their text is laid out |
+//! | [`service_addresses`], [`service_ips`] | addresses and ports of Services, and the IPAddress objects that go with them |
+//! | [`unenforced`] | warnings about what is kept and has no effect here |
+//! | [`cells`], [`check`], [`fill`] | what strategies share: table cells, validation, defaults |
+//! | `testing` | a registry in memory, and what kinds' tests share (feature `testing`) |
+//!
+//! Not here: who may write, and what is admitted. Nothing in this crate knows of users or HTTP.
+#![forbid(unsafe_code)]
+
+pub mod cells;
+pub mod check;
+pub mod encode;
+pub mod fill;
+pub mod kinds;
+pub mod lifecycle;
+pub mod managed_fields;
+pub mod object_meta;
+pub mod part;
+pub mod resource;
+pub mod service_addresses;
+pub mod service_ips;
+pub mod store;
+pub mod stored;
+pub mod strategy;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+pub mod unenforced;
+pub mod watch_cache;

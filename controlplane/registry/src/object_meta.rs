@@ -1,0 +1,233 @@
+//! `ObjectMeta`: what the system fills in, and what is checked the same for every kind.
+//!
+//! Source: `k8s.io/apimachinery/pkg/api/validation/objectmeta.go` and `k8s.io/apiserver/pkg/registry/rest/{create,update}.go`
+//! at v1.37.
+
+use std::borrow::Cow;
+
+use coracle_api::{
+    meta, name,
+    status::{FieldErrors, Status},
+};
+use serde_json::{Map, Value, json};
+
+use super::{check, resource::Resource};
+
+/// Most bytes of all annotations together.
+const ANNOTATIONS_LIMIT: usize = 256 * 1024;
+const FINALIZER_ORPHAN: &str = "orphan";
+const FINALIZER_FOREGROUND: &str = "foregroundDeletion";
+
+/// Makes the object's namespace that of the request.
+///
+/// # Errors
+/// 400 if it names another one.
+pub(crate) fn match_namespace(resource: &Resource, namespace: &str, object: &mut Value) -> Result<(), Status> {
+    let metadata = metadata_mut(object);
+    if !resource.is_namespaced() {
+        metadata.remove("namespace");
+        return Ok(());
+    }
+    match metadata.get("namespace").and_then(Value::as_str).unwrap_or_default() {
+        "" => {
+            metadata.insert("namespace".to_owned(), namespace.into());
+            Ok(())
+        }
+        own if own == namespace => Ok(()),
+        _ => Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        )),
+    }
+}
+
+/// The object's `metadata`, made if it is missing.
+pub fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
+    if !object.get("metadata").is_some_and(Value::is_object) {
+        object["metadata"] = json!({});
+    }
+    object["metadata"].as_object_mut().expect("it is an object since the line before")
+}
+
+/// Fills in what the system gives a new object.
+pub(crate) fn fill_new(object: &mut Value) {
+    let metadata = metadata_mut(object);
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "selfLink", "generation"] {
+        metadata.remove(field);
+    }
+    metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
+    metadata.insert("creationTimestamp".to_owned(), meta::now().into());
+    let has_name = metadata.get("name").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
+    let prefix = metadata.get("generateName").and_then(Value::as_str).filter(|prefix| !prefix.is_empty());
+    if let (false, Some(prefix)) = (has_name, prefix) {
+        let generated = name::generate(prefix);
+        metadata.insert("name".to_owned(), generated.into());
+    }
+}
+
+/// Carries over from the stored object what an update may leave out or not change.
+pub(crate) fn carry_over(new: &mut Value, old: &Value) {
+    let old = old.get("metadata").and_then(Value::as_object);
+    let metadata = metadata_mut(new);
+    metadata.remove("managedFields");
+    metadata.remove("selfLink");
+    let system = ["creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds"];
+    for field in system {
+        match old.and_then(|old| old.get(field)) {
+            Some(value) => metadata.insert(field.to_owned(), value.clone()),
+            None => metadata.remove(field),
+        };
+    }
+    for field in ["uid", "name", "generateName"] {
+        let is_set = metadata.get(field).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
+        if let (false, Some(value)) = (is_set, old.and_then(|old| old.get(field))) {
+            metadata.insert(field.to_owned(), value.clone());
+        }
+    }
+}
+
+/// Checks the metadata of a new object.
+pub(crate) fn validate(resource: &Resource, object: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::default();
+    let generate_name = meta::generate_name(object);
+    if !generate_name.is_empty() {
+        // A prefix may end in a dash: what follows it is added.
+        let masked = generate_name.strip_suffix('-').filter(|rest| !rest.is_empty());
+        let masked = masked.map_or(Cow::Borrowed(generate_name), |rest| Cow::Owned(format!("{rest}a")));
+        if let Some(reason) = resource.strategy.name_error(&masked) {
+            errors.invalid("metadata.generateName", &json!(generate_name), reason);
+        }
+    }
+    let object_name = meta::name(object);
+    if object_name.is_empty() {
+        errors.required("metadata.name", "name or generateName is required");
+    } else if let Some(reason) = resource.strategy.name_error(object_name) {
+        errors.invalid("metadata.name", &json!(object_name), reason);
+    }
+    let namespace = meta::namespace(object);
+    if !resource.is_namespaced() {
+        if !namespace.is_empty() {
+            errors.forbidden("metadata.namespace", "not allowed on this type");
+        }
+    } else if namespace.is_empty() {
+        errors.required("metadata.namespace", "");
+    } else if let Some(reason) = name::dns_label_error(namespace) {
+        errors.invalid("metadata.namespace", &json!(namespace), reason);
+    }
+    labels(object, &mut errors);
+    annotations(object, &mut errors);
+    owner_references(object, &mut errors);
+    finalizers(object, &mut errors);
+    errors
+}
+
+/// Checks the metadata of an update.
+pub(crate) fn validate_update(new: &Value, old: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::default();
+    if meta::is_terminating(old) {
+        let before = meta::finalizers(old);
+        let added: Vec<_> = meta::finalizers(new).into_iter().filter(|one| !before.contains(one)).collect();
+        if !added.is_empty() {
+            let detail = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                added.iter().map(|one| format!("{one:?}")).collect::<Vec<_>>().join(", ")
+            );
+            errors.forbidden("metadata.finalizers", detail);
+        }
+    }
+    for field in ["name", "namespace", "uid"] {
+        let (new, old) = (meta::text(new, field), meta::text(old, field));
+        if new != old {
+            errors.immutable(format!("metadata.{field}"), &json!(new));
+        }
+    }
+    let same = |field: &str| new["metadata"].get(field) == old["metadata"].get(field);
+    // What has not changed was checked when it came: the hot path of status writers.
+    if !same("labels") {
+        labels(new, &mut errors);
+    }
+    if !same("annotations") {
+        annotations(new, &mut errors);
+    }
+    if !same("ownerReferences") {
+        owner_references(new, &mut errors);
+    }
+    if !same("finalizers") {
+        finalizers(new, &mut errors);
+    }
+    errors
+}
+
+fn labels(object: &Value, errors: &mut FieldErrors) {
+    for (key, value) in meta::labels(object).into_iter().flatten() {
+        for reason in name::qualified_name_errors(key) {
+            errors.invalid("metadata.labels", &json!(key), reason);
+        }
+        for reason in name::label_value_errors(value.as_str().unwrap_or_default()) {
+            errors.invalid("metadata.labels", value, reason);
+        }
+    }
+}
+
+fn annotations(object: &Value, errors: &mut FieldErrors) {
+    let mut size = 0;
+    for (key, value) in meta::annotations(object).into_iter().flatten() {
+        for reason in name::qualified_name_errors(&key.to_ascii_lowercase()) {
+            errors.invalid("metadata.annotations", &json!(key), reason);
+        }
+        size += key.len() + value.as_str().map_or(0, str::len);
+    }
+    if size > ANNOTATIONS_LIMIT {
+        errors.too_long("metadata.annotations", &Value::Null, ANNOTATIONS_LIMIT);
+    }
+}
+
+fn owner_references(object: &Value, errors: &mut FieldErrors) {
+    let mut controllers: Vec<&Value> = Vec::new();
+    for (index, owner) in meta::owner_references(object).iter().enumerate() {
+        let path = |field: &str| format!("metadata.ownerReferences[{index}].{field}");
+        let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default();
+        let version = text("apiVersion").rsplit('/').next().unwrap_or_default();
+        if version.is_empty() {
+            errors.invalid(path("apiVersion"), &json!(text("apiVersion")), "version must not be empty");
+        }
+        for (field, detail) in
+            [("kind", "must not be empty"), ("name", "must not be empty"), ("uid", "must not be empty")]
+        {
+            if text(field).is_empty() {
+                errors.invalid(path(field), &json!(""), detail);
+            }
+        }
+        if owner.get("controller").and_then(Value::as_bool) == Some(true) {
+            controllers.push(owner);
+        }
+    }
+    if let [first, second, ..] = controllers[..] {
+        let describe = |owner: &Value| {
+            let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+            format!("{}/{}", text("kind"), text("name"))
+        };
+        errors.invalid(
+            "metadata.ownerReferences",
+            &json!(meta::owner_references(object)),
+            format!(
+                "Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
+                describe(first),
+                describe(second)
+            ),
+        );
+    }
+}
+
+fn finalizers(object: &Value, errors: &mut FieldErrors) {
+    let all = meta::finalizers(object);
+    for (index, finalizer) in all.iter().enumerate() {
+        check::finalizer(errors, &format!("metadata.finalizers[{index}]"), &json!(finalizer));
+    }
+    if all.contains(&FINALIZER_ORPHAN) && all.contains(&FINALIZER_FOREGROUND) {
+        errors.invalid(
+            "metadata.finalizers",
+            &json!(all),
+            format!("finalizer {FINALIZER_ORPHAN} and {FINALIZER_FOREGROUND} cannot be both set"),
+        );
+    }
+}

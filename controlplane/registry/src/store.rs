@@ -1,0 +1,193 @@
+//! The one generic store behind every kind: reads of the present state, and transactions with retry.
+//!
+//! The verbs live beside it: [`create`], [`update`], [`delete`]. All of them take whole objects as JSON values;
+//! what a client sent is decoded before, what it gets back is encoded here once.
+//!
+//! Source: `k8s.io/apiserver/pkg/registry/generic/registry/store.go` at v1.37.
+
+pub mod companions;
+pub mod create;
+pub mod delete;
+pub mod update;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use coracle_api::status::{Reason, Status};
+use coracle_store::{Backend, Compare, KeyValue, Op, Revision, StoreError, Txn, TxnOutcome};
+use coracle_telemetry::Chain;
+use serde_json::Value;
+
+use self::companions::{Companion, Companions, Write};
+use super::{encode, resource::Resource, service_ips};
+use crate::watch_cache::{WatchCache, WatchCacheError};
+
+/// How often a write is tried when its companions change under it. Writers of this server take turns at a quota, so it is
+/// the controller that changes them.
+const COMPANION_TRIES: usize = 32;
+
+/// The store and the cache over it.
+#[derive(Clone)]
+pub struct Store {
+    /// Where objects are kept.
+    pub backend: Arc<dyn Backend>,
+    /// What reads and watches are served from. Follows the backend.
+    pub cache: Arc<WatchCache>,
+}
+
+/// Parameters of every write.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WriteOptions {
+    /// Do everything but write.
+    pub dry_run: bool,
+}
+
+/// An object as it stands after a write.
+#[derive(Debug, Clone)]
+pub struct Written {
+    /// As clients see it.
+    pub json: Bytes,
+    /// Whether it was made by this request.
+    pub created: bool,
+    /// What to warn the client of.
+    pub warnings: Vec<String>,
+}
+
+/// A stored object, taken apart.
+#[derive(Debug, Clone)]
+pub struct Current {
+    /// Such as `/registry/pods/NAMESPACE/NAME`.
+    pub key: Arc<str>,
+    /// With `resourceVersion`.
+    pub object: Value,
+    /// As clients see it.
+    pub json: Bytes,
+    /// Of its last write.
+    pub revision: Revision,
+    /// Straight from the store, not from the cache, which may be behind.
+    pub is_fresh: bool,
+}
+
+impl Current {
+    fn parse(key: Arc<str>, json: Bytes, revision: Revision, is_fresh: bool) -> Result<Self, Status> {
+        let object = serde_json::from_slice(&json)
+            .map_err(|error| Status::internal(format!("stored object {key} cannot be decoded: {error}")))?;
+        Ok(Self { key, object, json, revision, is_fresh })
+    }
+
+    fn from_stored(kv: &KeyValue) -> Result<Self, Status> {
+        let json = encode::with_revision(&kv.value, kv.mod_revision);
+        Self::parse(Arc::clone(&kv.key), json, kv.mod_revision, true)
+    }
+}
+
+/// What takes an object's place.
+struct Replacement {
+    /// See [`encode::encode`].
+    value: Bytes,
+    /// Written in the same transaction.
+    with: Companions,
+    /// See [`Txn::may_use_reserve`].
+    may_use_reserve: bool,
+}
+
+impl Store {
+    /// The object at `key`: from the cache, or from the store if the cache has none.
+    pub async fn current(&self, resource: &Resource, key: &str) -> Result<Option<Current>, Status> {
+        match resource.cache.get(key) {
+            Some(entry) => Current::parse(key.into(), entry.json_bytes(), entry.revision(), false).map(Some),
+            None => self.fresh(key).await,
+        }
+    }
+
+    /// The object at `key`, from the store.
+    pub async fn fresh(&self, key: &str) -> Result<Option<Current>, Status> {
+        let stored = self.backend.get(key).await.map_err(store_status)?;
+        stored.as_ref().map(Current::from_stored).transpose()
+    }
+
+    /// Writes `new` if the object is still as `current` says, with its companions: those at hand, and those of
+    /// `companion`. The answer is the revision, or the object as it is now.
+    async fn replace(
+        &self,
+        current: &Current,
+        new: Replacement,
+        companion: Option<(&dyn Companion, Write<'_>)>,
+    ) -> Result<Result<Revision, Option<Current>>, Status> {
+        let Replacement { value, with, may_use_reserve } = new;
+        let Some((companion, write)) = companion else {
+            let op = Op::Put { key: Arc::clone(&current.key), value };
+            return self.swap(current, op, with, may_use_reserve).await;
+        };
+        for _ in 0..COMPANION_TRIES {
+            let op = Op::Put { key: Arc::clone(&current.key), value: value.clone() };
+            let with = with.clone().and(companion.companions(write).await?);
+            match self.swap(current, op, with, may_use_reserve).await? {
+                // A companion has changed meanwhile, not the object.
+                Err(Some(found)) if found.revision == current.revision => {}
+                other => return Ok(other),
+            }
+        }
+        Err(Status::internal("resource quota evaluation timed out"))
+    }
+
+    /// Removes the object if it is still as `current` says.
+    async fn remove(
+        &self,
+        resource: &Resource,
+        current: &Current,
+    ) -> Result<Result<Revision, Option<Current>>, Status> {
+        let with = service_ips::companions(resource, Some(&current.object), None);
+        self.swap(current, Op::Delete { key: Arc::clone(&current.key) }, with, true).await
+    }
+
+    async fn swap(
+        &self,
+        current: &Current,
+        op: Op,
+        with: Companions,
+        may_use_reserve: bool,
+    ) -> Result<Result<Revision, Option<Current>>, Status> {
+        let unchanged = Compare::ModRevision(Arc::clone(&current.key), current.revision);
+        let mut txn = Txn { compare: vec![unchanged], ops: vec![op], may_use_reserve };
+        txn.compare.extend(with.compare);
+        txn.ops.extend(with.ops);
+        match self.backend.txn(txn).await.map_err(store_status)? {
+            TxnOutcome::Committed(revision) => Ok(Ok(revision)),
+            TxnOutcome::Conflict(found) => {
+                let found = found.into_iter().next().flatten();
+                Ok(Err(found.as_ref().map(Current::from_stored).transpose()?))
+            }
+        }
+    }
+}
+
+/// What a client is told of a failing store.
+pub fn store_status(error: StoreError) -> Status {
+    match error {
+        StoreError::Compacted { .. } => expired(),
+        StoreError::Future { asked, current } => Status::too_large_resource_version(asked.0, current.0),
+        StoreError::Closed => Status::service_unavailable("the server is shutting down"),
+        error => {
+            let message = Chain(&error).to_string();
+            tracing::error!(error = message, "the store failed");
+            Status::new(500, Reason::InternalError, message)
+        }
+    }
+}
+
+/// What a client is told of a cache that cannot serve.
+pub fn cache_status(error: WatchCacheError) -> Status {
+    match error {
+        WatchCacheError::TooOld { .. } => expired(),
+        WatchCacheError::TooLarge { asked, current } => Status::too_large_resource_version(asked.0, current.0),
+        WatchCacheError::Store(error) => store_status(error),
+        WatchCacheError::TooSlow | WatchCacheError::Closed => {
+            Status::service_unavailable("the server is shutting down")
+        }
+    }
+}
+
+fn expired() -> Status {
+    Status::expired("The resourceVersion for the provided watch is too old.")
+}

@@ -1,0 +1,233 @@
+//! What a kind adds to the generic registry: its names, defaults, validation and columns.
+//!
+//! A strategy is pure: it sees objects as JSON values and touches neither store nor network. State that a
+//! create needs (service addresses, node ports) is reserved by the registry's allocators, not here.
+//! The truth of field structure is `coracle_api::schema`, never a strategy.
+//!
+//! Source: `k8s.io/apiserver/pkg/registry/rest` and `pkg/registry/<group>/<kind>/strategy.go` at v1.37.
+
+mod subresource;
+
+use coracle_api::status::FieldErrors;
+use serde_json::{Value, json};
+
+use super::{
+    cells,
+    lifecycle::{self, Lifecycle},
+};
+
+pub use self::subresource::Subresource;
+
+/// Whether objects of a kind live in a namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// `/api/v1/namespaces/NS/pods`.
+    Namespaced,
+    /// `/api/v1/nodes`.
+    Cluster,
+}
+
+/// The names and abilities of a kind, as discovery shows them. All static data.
+#[derive(Debug, Clone, Copy)]
+pub struct ResourceInfo {
+    /// API group; empty for core.
+    pub group: &'static str,
+    /// Version, such as `v1`.
+    pub version: &'static str,
+    /// Kind, such as `Pod`.
+    pub kind: &'static str,
+    /// Resource name in URLs, such as `pods`.
+    pub plural: &'static str,
+    /// Such as `pod`.
+    pub singular: &'static str,
+    /// Such as `po`.
+    pub short_names: &'static [&'static str],
+    /// Such as `all`.
+    pub categories: &'static [&'static str],
+    /// Namespaced or not.
+    pub scope: Scope,
+    /// Which subresources exist.
+    pub subresources: &'static [Subresource],
+    /// Verbs of the main resource, in discovery's order. [`VERBS_ALL`] for nearly every kind; reviews have `create` alone.
+    pub verbs: &'static [&'static str],
+    /// Whether PUT makes an object that is not there.
+    pub create_on_update: bool,
+    /// Whether PUT may leave `resourceVersion` out and then overwrites whatever there is.
+    pub unconditional_update: bool,
+    /// What clients of a kind that is going away are told with every answer; empty for the others.
+    pub deprecated: &'static str,
+}
+
+impl ResourceInfo {
+    /// What is the same for most kinds of a group: namespaced, every verb, no subresources. The names are for the
+    /// kind to fill in.
+    #[must_use]
+    pub const fn in_group(group: &'static str, version: &'static str) -> Self {
+        Self {
+            group,
+            version,
+            kind: "",
+            plural: "",
+            singular: "",
+            short_names: &[],
+            categories: &[],
+            scope: Scope::Namespaced,
+            subresources: &[],
+            verbs: VERBS_ALL,
+            create_on_update: false,
+            unconditional_update: true,
+            deprecated: "",
+        }
+    }
+}
+
+/// The verbs of an ordinary resource.
+pub const VERBS_ALL: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+
+/// What clients write in `metadata` besides the object's identity.
+///
+/// Source: `k8s.io/apimachinery/pkg/apis/meta/v1/helpers.go`, `ResetObjectMetaForStatus` at v1.37.
+pub const ALL_METADATA: &[&str] = &["annotations", "finalizers", "labels", "ownerReferences"];
+
+/// A column of the kind's table, as in `metav1.TableColumnDefinition`.
+#[derive(Debug, Clone, Copy)]
+pub struct Column {
+    /// Heading as kubectl prints it upper-cased, such as `Ready`.
+    pub name: &'static str,
+    /// `string`, `integer`, `date`...
+    pub kind: &'static str,
+    /// `name` for the first column, else empty.
+    pub format: &'static str,
+    /// What it shows.
+    pub description: &'static str,
+    /// 0 is always shown; 1 only with `-o wide`.
+    pub priority: i32,
+}
+
+/// How a kind answers a delete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deletion {
+    /// Removed at once (finalizers permitting).
+    Immediate,
+    /// Kept with `deletionTimestamp` until its owner confirms (a Pod on a node): the seconds of grace.
+    Graceful(i64),
+}
+
+/// The objects of another kind in other words: another version of it, or another group. Nothing is stored twice.
+///
+/// A client of the view sends and gets objects of the view's kind; they are defaulted and checked as such, then as the
+/// stored kind. Both conversions leave `metadata` in place and need not care about `apiVersion` and `kind`.
+pub struct View {
+    /// The kind that stores the objects.
+    pub of: &'static dyn Strategy,
+    /// Into the form of [`View::of`].
+    pub to_stored: fn(Value) -> Value,
+    /// Out of the form of [`View::of`].
+    pub from_stored: fn(Value) -> Value,
+    /// What the stored kind calls a selectable field of the view.
+    pub stored_field: fn(&str) -> &str,
+}
+
+/// What a kind adds to the generic registry. Every hook has the neutral default.
+pub trait Strategy: Send + Sync + 'static {
+    /// Names and abilities.
+    fn resource(&self) -> &'static ResourceInfo;
+
+    /// Whose objects this kind shows, if it stores none of its own. Such a kind needs no `prepare_*` hooks.
+    fn view(&self) -> Option<&'static View> {
+        None
+    }
+
+    /// Fills in defaults, on every write and before validation. Idempotent.
+    fn default(&self, _object: &mut Value) {}
+
+    /// Which of `status` and `metadata.generation` the registry keeps.
+    fn lifecycle(&self) -> Lifecycle {
+        Lifecycle::Plain
+    }
+
+    /// The `status` of a new object, for kinds with one.
+    fn first_status(&self, _object: &Value) -> Value {
+        json!({})
+    }
+
+    /// Whether an update makes work for a controller, so that `generation` counts it.
+    fn is_changed(&self, new: &Value, old: &Value) -> bool {
+        new.get("spec") != old.get("spec")
+    }
+
+    /// Clears what a client may not set on create (status, for kinds with one), sets `generation` and the like.
+    fn prepare_for_create(&self, object: &mut Value) {
+        lifecycle::create(self, object);
+    }
+
+    /// Restores what an update of the main resource may not change (status), bumps `generation` if spec changed.
+    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
+        lifecycle::update(self, new, old);
+    }
+
+    /// Fields of `metadata` that an update of `/status` leaves alone; it may change the others. [`ALL_METADATA`] for
+    /// the kinds that upstream made late.
+    fn status_keeps(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Restores what an update of `/status` may not change. Everything but `metadata` and `status` comes from `old`,
+    /// and so does what [`Strategy::status_keeps`] names; done by the registry before this hook.
+    fn prepare_for_status_update(&self, _new: &mut Value, _old: &Value) {}
+
+    /// Checks a new object. Metadata common to all kinds is checked by the registry.
+    fn validate(&self, _object: &Value) -> FieldErrors {
+        FieldErrors::default()
+    }
+
+    /// Checks an update: immutable fields, then what [`Strategy::validate`] checks.
+    fn validate_update(&self, new: &Value, _old: &Value) -> FieldErrors {
+        self.validate(new)
+    }
+
+    /// Checks an update of `/status`.
+    fn validate_status_update(&self, _new: &Value, _old: &Value) -> FieldErrors {
+        FieldErrors::default()
+    }
+
+    /// Checks `metadata.name`: the reason it is bad, in upstream's words. A DNS subdomain by default.
+    fn name_error(&self, name: &str) -> Option<String> {
+        coracle_api::name::dns_subdomain_error(name)
+    }
+
+    /// Fields, besides `metadata.name` and `metadata.namespace`, that a field selector may name.
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// The value of one of [`Strategy::selectable_fields`].
+    fn field(&self, _object: &Value, _path: &str) -> String {
+        String::new()
+    }
+
+    /// How a delete with the given grace (`None`: not said) proceeds on this object.
+    fn deletion(&self, _object: &Value, _grace_secs: Option<i64>) -> Deletion {
+        Deletion::Immediate
+    }
+
+    /// Warnings for the client, in upstream's words, on a create or update.
+    fn warnings(&self, _object: &Value) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The table's columns; the first is always `Name`.
+    fn columns(&self) -> &'static [Column] {
+        &[cells::NAME, cells::AGE]
+    }
+
+    /// The cells of one row, as many as [`Strategy::columns`]. `now_secs` is the Unix time, for ages.
+    fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
+        vec![cells::name(object), cells::age(object, now_secs)]
+    }
+
+    /// The row's `conditions` (`metav1.TableRowCondition`), such as a finished Pod's `Completed`.
+    fn row_conditions(&self, _object: &Value) -> Vec<Value> {
+        Vec::new()
+    }
+}

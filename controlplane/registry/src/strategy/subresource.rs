@@ -1,0 +1,97 @@
+//! Subresources: their names, the kinds they speak, and their verbs.
+
+use super::ResourceInfo;
+
+/// A subresource of a kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subresource {
+    /// `/status`: GET, PUT, PATCH; writes status and leaves spec.
+    Status,
+    /// `/scale`: autoscaling/v1 Scale.
+    Scale,
+    /// `pods/binding`: POST.
+    Binding,
+    /// `pods/eviction`: POST policy/v1.
+    Eviction,
+    /// `pods/log`.
+    Log,
+    /// `pods/exec`.
+    Exec,
+    /// `pods/attach`.
+    Attach,
+    /// `pods/portforward`.
+    Portforward,
+    /// `proxy` of pods, services, nodes.
+    Proxy,
+    /// `pods/ephemeralcontainers`.
+    EphemeralContainers,
+    /// `pods/resize`.
+    Resize,
+    /// `namespaces/finalize`.
+    Finalize,
+    /// `serviceaccounts/token`.
+    Token,
+    /// `certificatesigningrequests/approval`.
+    Approval,
+}
+
+impl Subresource {
+    /// The last segment of its path, such as `status`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Status => "status",
+            Self::Scale => "scale",
+            Self::Binding => "binding",
+            Self::Eviction => "eviction",
+            Self::Log => "log",
+            Self::Exec => "exec",
+            Self::Attach => "attach",
+            Self::Portforward => "portforward",
+            Self::Proxy => "proxy",
+            Self::EphemeralContainers => "ephemeralcontainers",
+            Self::Resize => "resize",
+            Self::Finalize => "finalize",
+            Self::Token => "token",
+            Self::Approval => "approval",
+        }
+    }
+
+    /// What may be done with it.
+    #[must_use]
+    pub fn verbs(self) -> &'static [&'static str] {
+        match self {
+            Self::Status | Self::Scale | Self::EphemeralContainers | Self::Resize | Self::Approval => {
+                &["get", "patch", "update"]
+            }
+            Self::Binding | Self::Eviction | Self::Token => &["create"],
+            Self::Log => &["get"],
+            Self::Exec | Self::Attach | Self::Portforward => &["create", "get"],
+            Self::Proxy => &["create", "delete", "get", "patch", "update"],
+            Self::Finalize => &["update"],
+        }
+    }
+
+    /// Group, version and kind of what it speaks, where that is not the resource's own.
+    #[must_use]
+    pub fn foreign_kind(self, of: &ResourceInfo) -> Option<(&'static str, &'static str, &'static str)> {
+        let options = |node, pod, service| match of.kind {
+            "Node" => node,
+            "Service" => service,
+            _ => pod,
+        };
+        match self {
+            Self::Scale => Some(("autoscaling", "v1", "Scale")),
+            Self::Eviction => Some(("policy", "v1", "Eviction")),
+            Self::Token => Some(("authentication.k8s.io", "v1", "TokenRequest")),
+            Self::Binding => Some(("", "v1", "Binding")),
+            Self::Exec => Some(("", "v1", "PodExecOptions")),
+            Self::Attach => Some(("", "v1", "PodAttachOptions")),
+            Self::Portforward => Some(("", "v1", "PodPortForwardOptions")),
+            Self::Proxy => Some(("", "v1", options("NodeProxyOptions", "PodProxyOptions", "ServiceProxyOptions"))),
+            Self::Status | Self::Log | Self::EphemeralContainers | Self::Resize | Self::Finalize | Self::Approval => {
+                None
+            }
+        }
+    }
+}

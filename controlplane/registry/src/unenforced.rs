@@ -1,0 +1,104 @@
+//! What this cluster takes, keeps and shows, and nothing acts on yet: whoever relies on it is told so at once.
+//!
+//! The one list of them. Here stands only what concerns safety: a policy that is thought to hold and does not, a range
+//! that is thought to be used. Whoever makes one of them work removes its line.
+//!
+//! Not here: fields of pods, which their node judges; kinds without a controller whose effect is plainly seen to be
+//! missing, such as Ingress.
+
+use serde_json::Value;
+
+use super::{
+    cells::keys,
+    strategy::{ResourceInfo, Scope},
+};
+
+const ADMISSION: &str = "admissionregistration.k8s.io";
+const FLOW: &str = "flowcontrol.apiserver.k8s.io";
+
+/// Group, plural, and what follows from it.
+const KINDS: &[(&str, &str, &str)] = &[
+    (ADMISSION, "mutatingadmissionpolicies", "no request is changed by it"),
+    (ADMISSION, "mutatingadmissionpolicybindings", "no request is changed by it"),
+    (ADMISSION, "mutatingwebhookconfigurations", "its webhooks are never called"),
+    (ADMISSION, "validatingadmissionpolicies", "no request is refused by it"),
+    (ADMISSION, "validatingadmissionpolicybindings", "no request is refused by it"),
+    (ADMISSION, "validatingwebhookconfigurations", "its webhooks are never called"),
+    (FLOW, "flowschemas", "requests are not queued by it"),
+    (FLOW, "prioritylevelconfigurations", "requests are not queued by it"),
+    ("networking.k8s.io", "networkpolicies", "it blocks no traffic"),
+];
+
+/// Labels of Pod Security on namespaces; each also with `-version`.
+const POD_SECURITY: [&str; 3] =
+    ["pod-security.kubernetes.io/audit", "pod-security.kubernetes.io/enforce", "pod-security.kubernetes.io/warn"];
+/// The level that asks for nothing.
+const PRIVILEGED: &str = "privileged";
+/// The range that Services' addresses come from.
+pub const DEFAULT_SERVICE_CIDR: &str = "kubernetes";
+
+/// Warnings about an object that is made or changed.
+pub(crate) fn warnings(info: &ResourceInfo, object: &Value) -> Vec<String> {
+    let found = KINDS.iter().find(|(group, plural, _)| *group == info.group && *plural == info.plural);
+    if let Some((_, _, consequence)) = found {
+        return vec![format!("{} is not enforced by this cluster yet: {consequence}", info.kind)];
+    }
+    match (info.group, info.plural, info.scope) {
+        ("", "namespaces", Scope::Cluster) => pod_security(&object["metadata"]["labels"]),
+        ("networking.k8s.io", "servicecidrs", _) if object["metadata"]["name"] != DEFAULT_SERVICE_CIDR => {
+            let range = format!("ServiceCIDR {DEFAULT_SERVICE_CIDR:?}");
+            vec![format!("ServiceCIDR is not used by this cluster yet: Services get addresses of {range} alone")]
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn pod_security(labels: &Value) -> Vec<String> {
+    let asks = |label: &&str| POD_SECURITY.contains(label) && labels[*label] != PRIVILEGED;
+    let labels = keys(labels).filter(asks);
+    labels.map(|label| format!("label {label:?} is not enforced by this cluster yet: pods are not checked")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::kinds;
+
+    fn info(group: &str, plural: &str) -> &'static ResourceInfo {
+        let mut all = kinds::all().iter().map(|strategy| strategy.resource());
+        all.find(|info| info.group == group && info.plural == plural).unwrap_or_else(|| panic!("no {plural}.{group}"))
+    }
+
+    #[test]
+    fn every_kind_of_the_list_is_served_and_warned_of() {
+        for (group, plural, consequence) in KINDS {
+            let said = warnings(info(group, plural), &json!({}));
+            assert!(said.len() == 1 && said[0].ends_with(consequence), "{said:?}");
+        }
+        assert!(warnings(info("", "configmaps"), &json!({})).is_empty());
+    }
+
+    #[test]
+    fn levels_of_pod_security_are_warned_of_unless_they_ask_for_nothing() {
+        let check = |labels: Value, expect: &[&str]| {
+            let object = json!({"metadata": {"labels": labels}});
+            assert_eq!(warnings(info("", "namespaces"), &object), expect);
+        };
+        check(Value::Null, &[]);
+        check(json!({"pod-security.kubernetes.io/enforce": "privileged", "a": "b"}), &[]);
+        check(
+            json!({"pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/enforce-version": "v1"}),
+            &["label \"pod-security.kubernetes.io/enforce\" is not enforced by this cluster yet: pods are not checked"],
+        );
+    }
+
+    #[test]
+    fn ranges_besides_the_first_are_warned_of() {
+        let named =
+            |name: &str| warnings(info("networking.k8s.io", "servicecidrs"), &json!({"metadata": {"name": name}}));
+        assert!(named("kubernetes").is_empty());
+        assert_eq!(named("more").len(), 1);
+    }
+}

@@ -1,0 +1,361 @@
+//! The watch cache: what GET, LIST and WATCH are served from.
+//!
+//! Every stored object is held here once, encoded, with its resourceVersion inside; nothing is parsed or encoded again
+//! for a reader. What objects have in common, they share: field values, and what managers own (`managed`). One watch of the store feeds it (`feed`). The cache never writes to the store.
+//!
+//! How handlers use it:
+//!
+//! ```text
+//! let pods = cache.resource("/registry/pods/")            registered at start, or later with `register`
+//!
+//! write            match backend.txn(..).await? { Committed(r) => cache.wait_for(r).await?, .. }   own writes are read
+//! GET  rv=""       cache.catch_up().await?; pods.get(key)            Arc<Entry>: .json_bytes(), .revision() ...
+//! GET  rv="0"      pods.get(key)
+//! LIST rv=""       cache.catch_up().await?; pods.list(&ListRequest { at: Latest, limit, .. })
+//! LIST rv="0"      pods.list(&ListRequest { at: Latest, .. })
+//! LIST rv=R        NotOlderThan: cache.wait_for(R).await? and as above; Exact: ListRequest { at: Exact(R), .. }
+//! LIST continue    token carries `Continue`: ListRequest { at: Exact(revision), after, remaining, .. }
+//! WATCH rv=R       cache.wait_for(R).await?; pods.watch(selection, R)?
+//! WATCH rv="",0    let (snapshot, watcher) = pods.snapshot_and_watch(selection);
+//!                  first ADDED for snapshot.select(..) (`entry.line(EventKind::Added)`), then the watcher
+//! WatchList        the same (after catch_up or wait_for), then a bookmark with initial-events-end at snapshot.revision()
+//! stream           loop { for d in watcher.next().await? { send(d.line()) } }        bookmarks: watcher.progress()
+//! Table            d.kind and d.entry (bookkeeping per watcher: none)
+//! selectors        Selection::of(Scope::Namespace(ns)).filter(Arc::new(move |e: &Entry| labels match && fields match))
+//!                    .requires_field("spec.nodeName", "n1")     optional: sleep through other nodes' pods
+//! ```
+//!
+//! Errors map as: [`WatchCacheError::TooOld`] 410 Expired, [`WatchCacheError::TooLarge`] 504 Timeout with cause
+//! `ResourceVersionTooLarge`, [`WatchCacheError::TooSlow`] end of stream, [`WatchCacheError::Closed`] 503.
+
+mod entry;
+mod event;
+mod feed;
+mod list;
+mod managed;
+mod metadata;
+mod pool;
+mod resource;
+mod ring;
+mod selection;
+mod snapshot;
+mod state;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests;
+mod watcher;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    ops::Bound,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use coracle_store::{Backend, Revision, StoreError};
+use coracle_telemetry::Chain;
+use parking_lot::{Mutex, RwLock};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    task::JoinHandle,
+};
+use tokio_util::sync::CancellationToken;
+
+pub use entry::{Entry, FieldIndexer};
+pub use event::{Delivery, EventKind, WatchEvent};
+pub use list::{Continue, ListAt, ListRequest, ListResult};
+pub use resource::ResourceCache;
+pub use selection::{Filter, Scope, Selection};
+pub use snapshot::Snapshot;
+pub use watcher::Watcher;
+
+use feed::{Feed, Register, Source};
+
+/// How long a reader waits for a revision that is not there yet.
+///
+/// Source: `k8s.io/apiserver/pkg/storage/cacher/watch_cache.go`, `blockTimeout`.
+const WAIT: Duration = Duration::from_secs(3);
+/// Resources that may wait to be registered.
+const REGISTRATIONS: usize = 16;
+
+/// One resource to cache.
+#[derive(Clone)]
+pub struct ResourceConfig {
+    /// `/registry/<group>/<resource>/`, the core group without its element, with the slash at the end.
+    pub prefix: String,
+    /// Whether keys go on with a namespace.
+    pub namespaced: bool,
+    /// Computes the indexed fields; `None` if there are none besides name and namespace: objects are then never parsed.
+    pub index: Option<FieldIndexer>,
+}
+
+impl fmt::Debug for ResourceConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResourceConfig")
+            .field("prefix", &self.prefix)
+            .field("namespaced", &self.namespaced)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How much of the past is kept, for each resource.
+#[derive(Debug, Clone, Copy)]
+pub struct WatchCacheLimits {
+    /// Most events in the ring.
+    pub ring_events: usize,
+    /// Most bytes of past objects that the ring keeps alive.
+    pub ring_bytes: usize,
+    /// Most states that are kept for continue tokens.
+    pub pins: usize,
+    /// Most bytes of superseded objects that these states keep alive together.
+    pub pin_bytes: u64,
+    /// How long such a state is kept after its last use.
+    pub pin_age: Duration,
+    /// How many revisions before the present the cache starts with, so that watches survive a restart.
+    pub warm_revisions: u64,
+}
+
+impl Default for WatchCacheLimits {
+    fn default() -> Self {
+        Self {
+            ring_events: 8192,
+            ring_bytes: 8 << 20,
+            pins: 64,
+            pin_bytes: 64 << 20,
+            pin_age: Duration::from_secs(300),
+            warm_revisions: 1000,
+        }
+    }
+}
+
+/// Why the cache could not serve.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WatchCacheError {
+    /// The revision lies before what the cache remembers.
+    #[error("too old resource version: {asked} ({oldest})")]
+    TooOld {
+        /// What was asked for.
+        asked: Revision,
+        /// The oldest that can be served.
+        oldest: Revision,
+    },
+    /// The revision was not reached in time.
+    #[error("too large resource version: {asked}, current: {current}")]
+    TooLarge {
+        /// What was asked for.
+        asked: Revision,
+        /// Where the cache is.
+        current: Revision,
+    },
+    /// The watcher did not take its events in time.
+    #[error("the watcher fell behind and was cut off")]
+    TooSlow,
+    /// The server is shutting down.
+    #[error("the watch cache is closed")]
+    Closed,
+    /// The store could not be read.
+    #[error("cannot read the store")]
+    Store(#[from] StoreError),
+}
+
+/// The cache of all resources.
+pub struct WatchCache {
+    backend: Arc<dyn Backend>,
+    shared: Arc<Shared>,
+    registrations: mpsc::Sender<Register>,
+    feed: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl WatchCache {
+    /// Loads `resources` and follows the store until `shutdown`.
+    ///
+    /// # Errors
+    /// [`WatchCacheError::Store`] if loading fails.
+    pub async fn start(
+        backend: Arc<dyn Backend>,
+        resources: Vec<ResourceConfig>,
+        limits: WatchCacheLimits,
+        shutdown: CancellationToken,
+    ) -> Result<Arc<Self>, WatchCacheError> {
+        let warm = backend.current_revision().0.saturating_sub(limits.warm_revisions);
+        let shared = match Shared::load(&*backend, &resources, limits, Revision(warm)).await {
+            Err(StoreError::Compacted { oldest, .. }) => Shared::load(&*backend, &resources, limits, oldest).await?,
+            other => other?,
+        };
+        let (registrations, receiver) = mpsc::channel(REGISTRATIONS);
+        let feed = Feed { backend: Arc::clone(&backend), shared: Arc::clone(&shared), registrations: receiver };
+        let feed = coracle_telemetry::spawn("follow the store", feed.run(shutdown));
+        let cache = Arc::new(Self { backend, shared, registrations, feed: Mutex::new(Some(feed)) });
+        cache.catch_up().await?;
+        Ok(cache)
+    }
+
+    /// Adds a resource while the cache runs; returns the present one if the prefix is registered.
+    ///
+    /// # Errors
+    /// [`WatchCacheError::Store`] if its objects cannot be loaded, [`WatchCacheError::Closed`].
+    pub async fn register(&self, config: ResourceConfig) -> Result<Arc<ResourceCache>, WatchCacheError> {
+        if let Some(known) = self.resource(&config.prefix) {
+            return Ok(known);
+        }
+        let (reply, answer) = oneshot::channel();
+        self.registrations.send(Register { config, reply }).await.map_err(|_| WatchCacheError::Closed)?;
+        answer.await.map_err(|_| WatchCacheError::Closed)?
+    }
+
+    /// A registered resource by its prefix. Look it up once and keep it.
+    #[must_use]
+    pub fn resource(&self, prefix: &str) -> Option<Arc<ResourceCache>> {
+        self.shared.resources.read().get(prefix).cloned()
+    }
+
+    /// One object by its full key, whatever its resource.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<Arc<Entry>> {
+        self.shared.resource_of(key)?.get(key)
+    }
+
+    /// How far the store has been followed. A bookmark takes [`Watcher::progress`] instead.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        self.shared.applied()
+    }
+
+    /// Waits until the cache has everything up to `revision`; at once in most cases, 3 seconds at most.
+    ///
+    /// # Errors
+    /// [`WatchCacheError::TooLarge`] after that time, [`WatchCacheError::Closed`].
+    pub async fn wait_for(&self, revision: Revision) -> Result<(), WatchCacheError> {
+        if self.shared.applied() >= revision {
+            return Ok(());
+        }
+        self.shared.source.pull(&self.shared, revision);
+        if self.shared.applied() >= revision {
+            return Ok(());
+        }
+        let mut announced = self.shared.announced.subscribe();
+        let reached = announced.wait_for(|state| state.closed || state.revision >= revision);
+        let reached =
+            tokio::time::timeout(WAIT, reached).await.map(|state| state.map(|state| state.revision >= revision));
+        match reached {
+            Ok(Ok(true)) => Ok(()),
+            Ok(_) => Err(WatchCacheError::Closed),
+            Err(_) => Err(WatchCacheError::TooLarge { asked: revision, current: self.shared.applied() }),
+        }
+    }
+
+    /// Whether [`WatchCache::catch_up`] would return at once.
+    pub fn is_current(&self) -> bool {
+        let revision = self.backend.current_revision();
+        if self.shared.applied() < revision {
+            self.shared.source.pull(&self.shared, revision);
+        }
+        self.shared.applied() >= revision
+    }
+
+    /// Waits until the cache has everything that the store had acknowledged when this was called: a consistent read.
+    ///
+    /// # Errors
+    /// As [`WatchCache::wait_for`].
+    pub async fn catch_up(&self) -> Result<(), WatchCacheError> {
+        self.wait_for(self.backend.current_revision()).await
+    }
+
+    /// Waits until the feed has ended, after the shutdown that [`WatchCache::start`] was given.
+    pub async fn stopped(&self) {
+        let feed = self.feed.lock().take();
+        if let Some(feed) = feed
+            && let Err(error) = feed.await
+        {
+            tracing::error!(error = %Chain(&error), "the feed of the watch cache died");
+        }
+    }
+}
+
+impl fmt::Debug for WatchCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WatchCache").field("revision", &self.revision()).finish_non_exhaustive()
+    }
+}
+
+/// What the feed writes and the handlers read.
+struct Shared {
+    resources: RwLock<BTreeMap<String, Arc<ResourceCache>>>,
+    limits: WatchCacheLimits,
+    applied: Arc<AtomicU64>,
+    announced: watch::Sender<Announced>,
+    source: Source,
+}
+
+/// What waiters wait for.
+#[derive(Debug, Clone, Copy, Default)]
+struct Announced {
+    revision: Revision,
+    closed: bool,
+}
+
+impl Shared {
+    async fn load(
+        backend: &dyn Backend,
+        resources: &[ResourceConfig],
+        limits: WatchCacheLimits,
+        at: Revision,
+    ) -> Result<Arc<Self>, StoreError> {
+        let shared = Arc::new(Self {
+            resources: RwLock::default(),
+            limits,
+            applied: Arc::new(AtomicU64::new(at.0)),
+            announced: watch::Sender::new(Announced { revision: at, closed: false }),
+            source: Source::default(),
+        });
+        let stream = feed::watch(backend, at).await?;
+        for config in resources {
+            let resource = shared.make(config.clone(), at);
+            feed::load(backend, &resource, at).await?;
+            shared.insert(resource);
+        }
+        shared.source.put(stream);
+        Ok(shared)
+    }
+
+    fn make(&self, config: ResourceConfig, start: Revision) -> Arc<ResourceCache> {
+        ResourceCache::new(config, self.limits, Arc::clone(&self.applied), start)
+    }
+
+    fn insert(&self, resource: Arc<ResourceCache>) -> Arc<ResourceCache> {
+        let prefix = resource.config().prefix.clone();
+        Arc::clone(self.resources.write().entry(prefix).or_insert(resource))
+    }
+
+    fn resources(&self) -> Vec<Arc<ResourceCache>> {
+        self.resources.read().values().cloned().collect()
+    }
+
+    /// The resource whose prefix `key` has.
+    fn resource_of(&self, key: &str) -> Option<Arc<ResourceCache>> {
+        let resources = self.resources.read();
+        let (prefix, resource) = resources.range::<str, _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
+        key.starts_with(prefix).then(|| Arc::clone(resource))
+    }
+
+    fn applied(&self) -> Revision {
+        Revision(self.applied.load(Ordering::Acquire))
+    }
+
+    fn announce(&self, revision: Revision) {
+        self.applied.fetch_max(revision.0, Ordering::AcqRel);
+        self.announced.send_modify(|announced| announced.revision = announced.revision.max(revision));
+    }
+
+    fn close(&self) {
+        self.announced.send_modify(|announced| announced.closed = true);
+        for resource in self.resources() {
+            resource.close().wake();
+        }
+    }
+}
