@@ -5,8 +5,9 @@
 //! the node has taken; they are asked in one order, and the first refusal stands. A pod that is refused fails with
 //! upstream's reason and message, takes nothing, and whoever made it makes another.
 //!
-//! The sync loop asks once for each pod, before a worker cares for it. Only pods that nothing runs of yet are asked about:
-//! one that runs goes on running, whatever the node has become.
+//! The sync loop asks once for each pod, before a worker cares for it. What the node itself has records of goes on running,
+//! whatever the node has become. A status that tells of a start, which others may have written, keeps the pod's place and
+//! lets it do nothing more.
 //!
 //! What has to wait (volumes, images, a runtime handler, a user namespace) is no matter of admission: that pod waits, as
 //! under the kubelet. Not here: preemption for critical pods, devices.
@@ -70,15 +71,21 @@ const HANDLERS: [(Handler, Of); 9] = [
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Of {
     All,
-    /// Not those that have a start time: they were taken once and have their place, whatever came after them.
+    /// Not those whose status tells of a start: they were taken once and have their place, whatever came after them.
     New,
 }
 
 /// Why the node does not take `pod`, beside the `others` that it has taken; `None` if it does.
 pub(crate) fn admit(pod: &Pod, node: &NodeInfo, others: &[&Pod]) -> Option<Refusal> {
-    let is_placed = pod.status_or_default().start_time.is_some();
+    let is_placed = tells_of_a_start(pod);
     let asked = HANDLERS.iter().filter(|(_, of)| *of == Of::All || !is_placed);
     asked.into_iter().find_map(|(handler, _)| handler(pod, node, others))
+}
+
+fn tells_of_a_start(pod: &Pod) -> bool {
+    let status = pod.status_or_default();
+    let mut containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    status.start_time.is_some() || containers.any(|container| container.container_id.is_some())
 }
 
 fn operating_system(pod: &Pod, _: &NodeInfo, _: &[&Pod]) -> Option<Refusal> {
@@ -153,13 +160,18 @@ mod tests {
     fn who_has_started_keeps_its_place_but_may_not_do_more() {
         let greedy = json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]});
         let wild = json!({"containers": [], "securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}});
-        for (spec, started, expected) in [
-            (&greedy, None, Some("OutOfcpu")),
-            (&greedy, Some("2026-01-01T00:00:00Z"), None),
-            (&wild, None, Some("SysctlForbidden")),
-            (&wild, Some("2026-01-01T00:00:00Z"), Some("SysctlForbidden")),
+        let time = json!({"startTime": "2026-01-01T00:00:00Z"});
+        let container = json!({"containerStatuses": [{"name": "c", "image": "i", "imageID": "i", "ready": true,
+            "restartCount": 0, "containerID": "coracle://1"}]});
+        for (spec, status, expected) in [
+            (&greedy, json!({}), Some("OutOfcpu")),
+            (&greedy, time.clone(), None),
+            (&greedy, container.clone(), None),
+            (&wild, json!({}), Some("SysctlForbidden")),
+            (&wild, time, Some("SysctlForbidden")),
+            (&wild, container, Some("SysctlForbidden")),
         ] {
-            let pod = json!({"metadata": {"name": "p"}, "spec": spec, "status": {"startTime": started}});
+            let pod = json!({"metadata": {"name": "p"}, "spec": spec, "status": status});
             let found = refused(pod.clone(), || None).map(|(reason, _)| reason);
             assert_eq!(found.as_deref(), expected, "{pod}");
         }

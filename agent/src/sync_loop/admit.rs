@@ -65,27 +65,26 @@ pub(super) fn in_order(mut pods: Vec<Arc<Pod>>) -> Vec<Arc<Pod>> {
     pods
 }
 
+/// Whether a pod that no worker cares for has to be admitted: not what ends anyway, nor what the node itself knows that
+/// it `ran`. What the status claims is not asked: others than the node may have written it.
+fn is_asked_about(pod: &Pod, ran: &HashSet<PodUid>) -> bool {
+    !ran.contains(&pod.uid()) && !pod.is_deleting() && !pod.is_phase_final()
+}
+
 impl SyncLoop {
     /// Before the first pod is looked at.
     pub(super) async fn remember_what_ran(&mut self) {
         match self.ctx.runtime.list_pod_sandboxes().await {
             Ok(sandboxes) => self.admission.ran = sandboxes.into_iter().map(|sandbox| sandbox.pod.uid).collect(),
-            // Those that have a start time are known all the same.
+            // Those whose status tells of a start keep their place all the same.
             Err(error) => tracing::warn!(error = %Chain(&error), "look for pods that run already"),
         }
-    }
-
-    /// Whether something of the pod was made by an earlier agent, or its status tells of it.
-    fn has_run(&self, pod: &Pod) -> bool {
-        let status = pod.status_or_default();
-        let mut containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
-        self.admission.ran.contains(&pod.uid()) || containers.any(|container| container.container_id.is_some())
     }
 
     /// Why the node does not take the pod, if it is new and the node does not.
     pub(super) async fn refusal(&self, pod: &Arc<Pod>) -> Option<Refusal> {
         let uid = pod.uid();
-        if self.has_run(pod) || self.workers.has(&uid) || pod.is_deleting() || pod.is_phase_final() {
+        if self.workers.has(&uid) || !is_asked_about(pod, &self.admission.ran) {
             return None;
         }
         let taken = |other: &&Arc<Pod>| {
@@ -142,6 +141,29 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_a_status_claims_admits_no_sysctl() {
+        let node = NodeInfo {
+            name: "n1".to_owned(),
+            labels: BTreeMap::new(),
+            taints: Vec::new(),
+            allocatable: [("pods".to_owned(), 10)].into(),
+            sysctls: AllowList::default(),
+            apparmor: || None,
+        };
+        let claim = json!([{"name": "c", "image": "i", "imageID": "i", "ready": true, "restartCount": 0,
+            "containerID": "coracle://1"}]);
+        for status in [json!({"containerStatuses": claim}), json!({"initContainerStatuses": claim})] {
+            let pod = json!({"metadata": {"name": "p", "uid": "p"}, "status": status, "spec": {"containers": [],
+                "securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}});
+            let pod: Pod = serde_json::from_value(pod).expect("pod");
+            assert!(is_asked_about(&pod, &HashSet::new()), "the node knows of nothing that ran");
+            let why = admission::admit(&pod, &node, &[]).map(|why| why.reason);
+            assert_eq!(why.as_deref(), Some("SysctlForbidden"));
+            assert!(!is_asked_about(&pod, &HashSet::from([pod.uid()])), "the node has its own records");
+        }
+    }
 
     #[test]
     fn who_has_started_keeps_its_place() {
