@@ -27,13 +27,14 @@ const LONG_FUNCTIONS: &[(&str, &str)] = &[];
 /// What a crate may depend on, besides crates of others. Everything else is a forbidden edge.
 const EDGES: &[(&str, &[&str])] = &[
     ("coracle-api", &[]),
+    ("coracle-client", &["coracle-telemetry", "coracle-api"]),
     ("coracle-relay", &[]),
     ("coracle-telemetry", &[]),
     ("coracle-store", &["coracle-telemetry"]),
     ("coracle-registry", &["coracle-telemetry", "coracle-api", "coracle-store"]),
     ("coracle-apiserver", &["coracle-telemetry", "coracle-api", "coracle-relay", "coracle-store", "coracle-registry"]),
     ("coracle-scheduler", &["coracle-telemetry", "coracle-api"]),
-    ("coracle-controllers", &["coracle-telemetry", "coracle-api"]),
+    ("coracle-controllers", &["coracle-telemetry", "coracle-api", "coracle-client"]),
     (
         "coracle-controlplane",
         &[

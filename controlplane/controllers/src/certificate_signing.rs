@@ -37,8 +37,9 @@ use tracing::{debug, info, warn};
 
 use crate::{
     cache::{Cache, Change, Key},
-    context::{Context, is_not_found},
+    context::Context,
     controller::{self, CallContext, Outcome, ReconcileError},
+    errors::is_not_found,
     informer::Informer,
     work_queue::WorkQueue,
 };

@@ -15,8 +15,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     cache::{Cache, Key},
-    context::{Context, is_not_found},
+    context::Context,
     controller::{self, CallContext, Outcome},
+    errors::is_not_found,
     informer::Informer,
     work_queue::WorkQueue,
 };

@@ -19,10 +19,11 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cache::{Cache, Change, Key},
+    cache::{By, Cache, Change, Index, Key, controlled_by, orphans_of},
     claim::claim_all,
-    context::{Context, is_already_exists, is_namespace_terminating, is_not_found, message_of},
+    context::Context,
     controller::{self, CallContext, Outcome, ReconcileError, or_event},
+    errors::{is_already_exists, is_namespace_terminating, is_not_found, message_of},
     event_recorder::{EventRecorder, EventType},
     informer::Informer,
     owner::{controller_of, is_controlled_by, selector_of},
@@ -52,7 +53,8 @@ pub(crate) struct DeploymentController {
     recorder: EventRecorder,
     deployments: Arc<Cache<Deployment>>,
     replica_sets: Arc<Cache<ReplicaSet>>,
-    pods: Arc<Cache<Pod>>,
+    by_controller: By<ReplicaSet>,
+    pods: By<Pod>,
     queue: Arc<WorkQueue<Key>>,
 }
 
@@ -69,7 +71,8 @@ impl DeploymentController {
             recorder: context.recorder.clone(),
             deployments: deployments.cache(),
             replica_sets: replica_sets.cache(),
-            pods: pods.cache(),
+            by_controller: replica_sets.index(Index::by_controller()),
+            pods: pods.index(Index::by_controller()),
             queue: context.queue("deployment"),
         });
         let controller = this.clone();
@@ -238,17 +241,15 @@ impl DeploymentController {
             return Ok(None);
         };
         let uid = deployment.metadata.uid.as_deref().unwrap_or_default();
-        let candidates = self.replica_sets.in_namespace(namespace_of(deployment), |rs| {
-            controller_of(&rs.metadata).is_none_or(|owner| owner.uid == uid)
-        });
+        let namespace = namespace_of(deployment);
+        let mut candidates = self.by_controller.get(&controlled_by(namespace, uid));
+        candidates.extend(self.by_controller.get(&orphans_of(namespace)));
         claim_all(&self.client, deployment, &selector, candidates, None).await.map(Some)
     }
 
     fn pods_of(&self, key: &Key, replica_sets: &[Arc<ReplicaSet>]) -> Vec<Arc<Pod>> {
-        let uids: Vec<&str> = replica_sets.iter().filter_map(|rs| rs.metadata.uid.as_deref()).collect();
-        self.pods.in_namespace(&key.namespace, |pod| {
-            controller_of(&pod.metadata).is_some_and(|owner| uids.contains(&owner.uid.as_str()))
-        })
+        let uids = replica_sets.iter().filter_map(|rs| rs.metadata.uid.as_deref());
+        uids.flat_map(|uid| self.pods.get(&controlled_by(&key.namespace, uid))).collect()
     }
 
     async fn write_revision(&self, deployment: &Deployment, revision: &str) -> Result<Deployment, ReconcileError> {

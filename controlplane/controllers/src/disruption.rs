@@ -25,8 +25,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     cache::{Cache, Change, Key},
-    context::{Context, is_conflict, message_of},
+    context::Context,
     controller::{self, CallContext, Outcome, ReconcileError, ignore_missing},
+    errors::{is_conflict, message_of},
     event_recorder::{EventRecorder, EventType},
     informer::Informer,
     owner::controller_of,

@@ -16,9 +16,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     cache::{Cache, Change, Key},
-    context::{Context, is_already_exists, is_namespace_terminating, is_not_found},
+    context::Context,
     controller::{self, CallContext, Outcome},
     endpointslice::plan::pod_reference,
+    errors::{is_already_exists, is_namespace_terminating, is_not_found},
     informer::Informer,
     pod::Pod,
     pod_state,

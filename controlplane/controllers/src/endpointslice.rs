@@ -19,9 +19,10 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cache::{Cache, Change, Key},
-    context::{Context, is_namespace_terminating, is_not_found, message_of},
+    cache::{By, Cache, Change, Index, Key},
+    context::Context,
     controller::{self, CallContext, Outcome, ReconcileError, or_event},
+    errors::{is_namespace_terminating, is_not_found, message_of},
     event_recorder::{EventRecorder, EventType},
     expectations::{Expectations, Round},
     informer::Informer,
@@ -47,7 +48,7 @@ pub(crate) struct EndpointSliceController {
     services: Arc<Cache<Service>>,
     pods: Arc<Cache<Pod>>,
     nodes: Arc<Cache<Node>>,
-    slices: Arc<Cache<EndpointSlice>>,
+    slices: By<EndpointSlice>,
     queue: Arc<WorkQueue<Key>>,
     /// Created slices that the cache does not show yet.
     expectations: Expectations,
@@ -68,7 +69,11 @@ impl EndpointSliceController {
             services: services.cache(),
             pods: pods.cache(),
             nodes: nodes.cache(),
-            slices: slices.cache(),
+            slices: slices.index(Index::new("service", |slice, put| {
+                if let Some(service) = service_of(slice) {
+                    put(&service.to_string());
+                }
+            })),
             queue: context.queue("endpoint_slice"),
             expectations: Expectations::default(),
         });
@@ -111,7 +116,7 @@ impl EndpointSliceController {
             // The event of the missing slice brings us back, if it comes.
             return Ok(Some(pending));
         }
-        let slices = self.slices.in_namespace(&key.namespace, |slice| service_of(slice).as_ref() == Some(&key));
+        let slices = self.slices.get(&key.to_string());
         let pods = self.pods.in_namespace(&key.namespace, |pod| selects(&service, pod));
         let node = |name: &str| self.nodes.get(&Key::new("", name));
         let plan = plan::plan(&Input { service: &service, pods: &pods, slices: &slices, node: &node });

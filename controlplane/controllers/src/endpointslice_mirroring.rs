@@ -18,9 +18,10 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cache::{Cache, Key},
-    context::{Context, is_namespace_terminating, is_not_found},
+    cache::{By, Cache, Index, Key},
+    context::Context,
     controller::{self, CallContext, Outcome, or_event},
+    errors::{is_namespace_terminating, is_not_found},
     informer::Informer,
     owner::controller_reference,
     work_queue::WorkQueue,
@@ -43,7 +44,7 @@ pub(crate) struct MirroringController {
     client: Client,
     services: Arc<Cache<Service>>,
     endpoints: Arc<Cache<Endpoints>>,
-    slices: Arc<Cache<EndpointSlice>>,
+    slices: By<EndpointSlice>,
     queue: Arc<WorkQueue<Key>>,
 }
 
@@ -59,7 +60,11 @@ impl MirroringController {
             client: context.client.clone(),
             services: services.cache(),
             endpoints: endpoints.cache(),
-            slices: slices.cache(),
+            slices: slices.index(Index::new("mirrored", |slice, put| {
+                if let Some(service) = mirrored_by(slice) {
+                    put(&service.to_string());
+                }
+            })),
             queue: context.queue("endpoint_slice_mirroring"),
         });
         let queue = this.queue.clone();
@@ -86,7 +91,7 @@ impl MirroringController {
     }
 
     async fn reconcile(&self, key: Key) -> Outcome {
-        let existing = self.slices.in_namespace(&key.namespace, |slice| mirrored_by(slice).as_ref() == Some(&key));
+        let existing = self.slices.get(&key.to_string());
         let has_selector = |service: &Service| {
             service
                 .spec

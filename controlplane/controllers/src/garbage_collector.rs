@@ -31,8 +31,9 @@ use tracing::warn;
 
 use crate::{
     cache::Change,
-    context::{Context, is_conflict, is_not_found},
+    context::Context,
     controller::{self, CallContext, Outcome, ReconcileError},
+    errors::{is_conflict, is_not_found},
     informer::Informer,
     served_kinds::{GroupKind, ServedKind, ServedKinds},
     work_queue::WorkQueue,

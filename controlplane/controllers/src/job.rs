@@ -21,10 +21,11 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cache::{Cache, Change, Key},
+    cache::{By, Cache, Change, Index, Key, controlled_by, orphans_of},
     claim::claim_all,
-    context::{Context, message_of},
+    context::Context,
     controller::{self, CallContext, Outcome, ReconcileError, ignore_missing, or_event},
+    errors::message_of,
     event_recorder::{EventRecorder, EventType},
     informer::Informer,
     owner::{controller_of, selector_of},
@@ -55,6 +56,9 @@ pub(crate) struct JobController {
     recorder: EventRecorder,
     jobs: Arc<Cache<Job>>,
     pods: Arc<Cache<Pod>>,
+    by_controller: By<Pod>,
+    /// By namespace and name of the Job that they name, whichever uid it had.
+    by_job: By<Pod>,
     queue: Arc<WorkQueue<Key>>,
     control: PodControl,
     /// Pods with the finalizer that no Job controls.
@@ -76,6 +80,12 @@ impl JobController {
             recorder: context.recorder.clone(),
             jobs: jobs.cache(),
             pods: pods.cache(),
+            by_controller: pods.index(Index::by_controller()),
+            by_job: pods.index(Index::new("job", |pod, put| {
+                if let Some(owner) = owner_key(pod) {
+                    put(&owner.to_string());
+                }
+            })),
             queue: context.queue("job"),
             control: PodControl::new(context, COMPONENT),
             orphans: context.queue("job_orphan_pod"),
@@ -208,8 +218,8 @@ impl JobController {
         };
         let uid = job.metadata.uid.as_deref().unwrap_or_default();
         let namespace = job.metadata.namespace.as_deref().unwrap_or_default();
-        let candidates =
-            self.pods.in_namespace(namespace, |pod| controller_of(&pod.metadata).is_none_or(|owner| owner.uid == uid));
+        let mut candidates = self.by_controller.get(&controlled_by(namespace, uid));
+        candidates.extend(self.by_controller.get(&orphans_of(namespace)));
         claim_all(&self.client, job, &selector, candidates, Some(FINALIZER)).await
     }
 

@@ -1,6 +1,7 @@
 //! Coracle's controllers: the loops that make the cluster be what its objects say.
 //!
-//! They speak the Kubernetes API through [`kube::Client`] alone, in-process or over HTTPS. The way of a change:
+//! They speak the Kubernetes API through [`kube::Client`] alone, in-process or over HTTPS. Informers, queues and the recorder
+//! of Events are [`coracle_client`]'s. The way of a change:
 //!
 //! ```text
 //! watch > informer (one a kind) > cache > handlers > work_queue (one a controller) > reconcile(key)
@@ -9,11 +10,8 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | `informer`, `cache` | one watch a kind, its objects shared by all controllers |
-//! | `manager`, `tasks` | builds, connects and watches over all of them |
+//! | `manager` | builds, connects and watches over all of them |
 //! | `config`, `context` | what the controllers are told at start; what each of them gets |
-//! | `work_queue`, `controller` | one reconcile a key at a time; failures come back later and block nobody |
-//! | `event_recorder` | Events, aggregated and bounded |
 //! | `owner`, `claim` | controller references; adopting and releasing by them |
 //! | `pod`, `pod_state` | a Pod as it is held; questions about it |
 //! | `pod_control`, `expectations` | creates and deletes pods; writes not seen yet |
@@ -36,23 +34,19 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that cannot go on fails"))]
 
-mod cache;
 mod certificate_signing;
 mod claim;
 mod clients;
 mod cluster_role_aggregation;
 mod config;
 mod context;
-mod controller;
 mod deployment;
 mod disruption;
 mod endpoints;
 mod endpointslice;
 mod endpointslice_mirroring;
-mod event_recorder;
 mod expectations;
 mod garbage_collector;
-mod informer;
 mod int_or_percent;
 mod job;
 mod manager;
@@ -70,10 +64,10 @@ mod resource_quota;
 mod served_kinds;
 mod service_endpoints;
 mod taint_eviction;
-mod tasks;
 mod token_cleaner;
 mod token_secrets;
-mod work_queue;
+
+use coracle_client::{cache, controller, errors, event_recorder, informer, work_queue};
 
 pub use clients::Clients;
 pub use config::{CertificateAuthority, ControllersConfig};

@@ -2,6 +2,7 @@
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
+use coracle_client::{event_recorder, informer::Informer, tasks::spawn_synced};
 use coracle_telemetry::{TaskEnded, Tasks};
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
@@ -32,9 +33,7 @@ use crate::{
     endpoints::EndpointsController,
     endpointslice::EndpointSliceController,
     endpointslice_mirroring::MirroringController,
-    event_recorder,
     garbage_collector::GarbageCollector,
-    informer::Informer,
     job::JobController,
     namespace::NamespaceController,
     namespace_content::{self, NamespaceContentController},
@@ -47,7 +46,6 @@ use crate::{
     served_kinds::ServedKinds,
     service_endpoints::ServiceTrigger,
     taint_eviction::TaintEvictionController,
-    tasks,
     token_cleaner::{self, TokenCleaner},
     token_secrets::{self, TokenSecretsController},
 };
@@ -100,7 +98,7 @@ pub async fn run(
         return Err(RunError::NodeMask { cluster_cidr: cluster, node_mask_bits: mask });
     }
     let authorities = Authorities::new(&config)?;
-    let (recorder, events) = event_recorder::channel(clients.shared.clone());
+    let (recorder, events) = event_recorder::channel(clients.shared.clone(), None, Duration::ZERO);
     let context = Context { client: clients.shared.clone(), clients, config: Arc::new(config), recorder };
     // Ends with the tasks that it stops, and with `shutdown`.
     let mut tasks = Tasks::new(shutdown.child_token());
@@ -234,14 +232,14 @@ fn start(context: &Context, authorities: Authorities, tasks: &mut Tasks) {
 fn start_workloads(context: &Context, i: &mut Informers, tasks: &mut Tasks) {
     let (pods, replica_sets) = (i.pods.synced(), i.replica_sets.synced());
     let replicaset = ReplicaSetController::new(&context.of("replicaset-controller"), &mut i.replica_sets, &mut i.pods);
-    tasks::spawn(tasks, "the ReplicaSet controller", vec![pods.clone(), replica_sets.clone()], move |shutdown| {
+    spawn_synced(tasks, "the ReplicaSet controller", vec![pods.clone(), replica_sets.clone()], move |shutdown| {
         replicaset.run(shutdown)
     });
 
     let context_of_deployments = context.of("deployment-controller");
     let deployment =
         DeploymentController::new(&context_of_deployments, &mut i.deployments, &mut i.replica_sets, &mut i.pods);
-    tasks::spawn(
+    spawn_synced(
         tasks,
         "the Deployment controller",
         vec![pods.clone(), replica_sets, i.deployments.synced()],
@@ -249,7 +247,7 @@ fn start_workloads(context: &Context, i: &mut Informers, tasks: &mut Tasks) {
     );
 
     let job = JobController::new(&context.of("job-controller"), &mut i.jobs, &mut i.pods);
-    tasks::spawn(tasks, "the Job controller", vec![pods, i.jobs.synced()], move |shutdown| job.run(shutdown));
+    spawn_synced(tasks, "the Job controller", vec![pods, i.jobs.synced()], move |shutdown| job.run(shutdown));
 }
 
 fn start_services(context: &Context, i: &mut Informers, tasks: &mut Tasks) {
@@ -262,8 +260,8 @@ fn start_services(context: &Context, i: &mut Informers, tasks: &mut Tasks) {
     let endpoints = EndpointsController::new(&context_of_endpoints, &i.services, &i.pods, &mut i.endpoints);
     ServiceTrigger::install(vec![slices.queue(), endpoints.queue()], &mut i.services, &mut i.pods);
     let needs = vec![pods.clone(), services.clone(), nodes, all_slices.clone()];
-    tasks::spawn(tasks, "the EndpointSlice controller", needs, move |shutdown| slices.run(shutdown));
-    tasks::spawn(
+    spawn_synced(tasks, "the EndpointSlice controller", needs, move |shutdown| slices.run(shutdown));
+    spawn_synced(
         tasks,
         "the Endpoints controller",
         vec![pods, services.clone(), all_endpoints.clone()],
@@ -272,7 +270,7 @@ fn start_services(context: &Context, i: &mut Informers, tasks: &mut Tasks) {
 
     let context = context.of("endpointslicemirroring-controller");
     let mirroring = MirroringController::new(&context, &mut i.services, &mut i.endpoints, &mut i.endpoint_slices);
-    tasks::spawn(
+    spawn_synced(
         tasks,
         "the EndpointSlice mirroring controller",
         vec![services, all_endpoints, all_slices],
@@ -285,19 +283,19 @@ fn start_nodes(context: &Context, authorities: Authorities, i: &mut Informers, t
     let context_of_nodes = context.of("node-controller");
     let lifecycle = NodeLifecycleController::new(&context_of_nodes, &mut i.nodes, &i.leases, &mut i.pods);
     let needs = vec![pods.clone(), nodes.clone(), i.leases.synced()];
-    tasks::spawn(tasks, "the node lifecycle controller", needs, move |shutdown| lifecycle.run(shutdown));
+    spawn_synced(tasks, "the node lifecycle controller", needs, move |shutdown| lifecycle.run(shutdown));
     let eviction = TaintEvictionController::new(&context_of_nodes, &mut i.nodes, &mut i.pods);
-    tasks::spawn(tasks, "the taint eviction controller", vec![pods.clone(), nodes.clone()], move |shutdown| {
+    spawn_synced(tasks, "the taint eviction controller", vec![pods.clone(), nodes.clone()], move |shutdown| {
         eviction.run(shutdown)
     });
     let ipam = NodeIpamController::new(&context_of_nodes, &mut i.nodes);
-    tasks::spawn(tasks, "the node IPAM controller", vec![nodes.clone()], move |shutdown| ipam.run(shutdown));
+    spawn_synced(tasks, "the node IPAM controller", vec![nodes.clone()], move |shutdown| ipam.run(shutdown));
     let pod_gc = PodGcController::new(&context.of("pod-garbage-collector"), &mut i.nodes, &mut i.pods);
-    tasks::spawn(tasks, "the pod garbage collector", vec![pods, nodes.clone()], move |shutdown| pod_gc.run(shutdown));
+    spawn_synced(tasks, "the pod garbage collector", vec![pods, nodes.clone()], move |shutdown| pod_gc.run(shutdown));
 
     let context = context.of("certificate-controller");
     let certificates = CertificateController::new(&context, authorities, &mut i.requests, &mut i.nodes);
-    tasks::spawn(tasks, "the certificate controller", vec![nodes, i.requests.synced()], move |shutdown| {
+    spawn_synced(tasks, "the certificate controller", vec![nodes, i.requests.synced()], move |shutdown| {
         certificates.run(shutdown)
     });
 }
@@ -309,7 +307,7 @@ fn start_cluster(context: &Context, i: &mut Informers, tasks: &mut Tasks) {
     let context_of_quotas = context.of("resourcequota-controller");
     let changing = (&mut i.pods, &mut i.services);
     let quota = ResourceQuotaController::new(&context_of_quotas, kinds.clone(), &collector, &mut i.quotas, changing);
-    tasks::spawn(tasks, "the quota controller", vec![pods.clone(), services, i.quotas.synced()], move |shutdown| {
+    spawn_synced(tasks, "the quota controller", vec![pods.clone(), services, i.quotas.synced()], move |shutdown| {
         quota.run(shutdown)
     });
     let needs = vec![pods, i.replica_sets.synced(), i.deployments.synced()];
@@ -317,27 +315,27 @@ fn start_cluster(context: &Context, i: &mut Informers, tasks: &mut Tasks) {
     let context_of_budgets = context.of("disruption-controller");
     let disruption = DisruptionController::new(&context_of_budgets, kinds.clone(), &mut i.budgets, &mut i.pods, owners);
     let needs = [needs, vec![i.budgets.synced()]].concat();
-    tasks::spawn(tasks, "the disruption controller", needs, move |shutdown| disruption.run(shutdown));
+    spawn_synced(tasks, "the disruption controller", needs, move |shutdown| disruption.run(shutdown));
     let context_of_namespaces = context.of("namespace-controller");
     let namespace = NamespaceController::new(&context_of_namespaces, kinds, &collector, &mut i.namespaces, &mut i.pods);
     // It waits for its kinds itself, all of them.
-    tasks::spawn(tasks, "the garbage collector", Vec::new(), move |shutdown| collector.run(shutdown));
-    tasks::spawn(tasks, "the namespace controller", vec![namespaces.clone()], move |shutdown| namespace.run(shutdown));
+    spawn_synced(tasks, "the garbage collector", Vec::new(), move |shutdown| collector.run(shutdown));
+    spawn_synced(tasks, "the namespace controller", vec![namespaces.clone()], move |shutdown| namespace.run(shutdown));
 
     let content = NamespaceContentController::new(context, &mut i.namespaces, &mut i.accounts, &mut i.root_cas);
     let needs = vec![namespaces, i.accounts.synced(), i.root_cas.synced()];
-    tasks::spawn(tasks, "the namespace content controller", needs, move |shutdown| content.run(shutdown));
+    spawn_synced(tasks, "the namespace content controller", needs, move |shutdown| content.run(shutdown));
 
     let account_tokens = TokenSecretsController::new(context, &mut i.account_tokens, &mut i.accounts);
     let needs = vec![i.account_tokens.synced(), i.accounts.synced()];
-    tasks::spawn(tasks, "the account token controller", needs, move |shutdown| account_tokens.run(shutdown));
+    spawn_synced(tasks, "the account token controller", needs, move |shutdown| account_tokens.run(shutdown));
 
     let cleaner = TokenCleaner::new(&context.of("token-cleaner"), &mut i.tokens);
-    tasks::spawn(tasks, "the token cleaner", vec![i.tokens.synced()], move |shutdown| cleaner.run(shutdown));
+    spawn_synced(tasks, "the token cleaner", vec![i.tokens.synced()], move |shutdown| cleaner.run(shutdown));
 
     let context = context.of("clusterrole-aggregation-controller");
     let aggregation = ClusterRoleAggregation::new(&context, &mut i.cluster_roles);
-    tasks::spawn(tasks, "the ClusterRole aggregation", vec![i.cluster_roles.synced()], move |shutdown| {
+    spawn_synced(tasks, "the ClusterRole aggregation", vec![i.cluster_roles.synced()], move |shutdown| {
         aggregation.run(shutdown)
     });
 }

@@ -19,8 +19,9 @@ use tracing::debug;
 
 use crate::{
     cache::{Cache, Change, Key},
-    context::{Context, is_not_found, message_of},
+    context::Context,
     controller::{self, CallContext, Outcome, ReconcileError, or_event},
+    errors::{is_not_found, message_of},
     garbage_collector::GarbageCollector,
     informer::Informer,
     pod::Pod,

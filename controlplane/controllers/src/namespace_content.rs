@@ -16,8 +16,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     cache::{Cache, Change, Key},
-    context::{Context, is_already_exists, is_namespace_terminating, is_not_found},
+    context::Context,
     controller::{self, CallContext, Outcome, ReconcileError, or_event},
+    errors::{is_already_exists, is_namespace_terminating, is_not_found},
     informer::Informer,
     work_queue::WorkQueue,
 };

@@ -24,8 +24,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     cache::{Cache, Key},
-    context::{Context, is_not_found},
+    context::Context,
     controller::{self, CallContext, Outcome, ReconcileError},
+    errors::is_not_found,
     event_recorder::{EventRecorder, EventType},
     informer::Informer,
     work_queue::WorkQueue,

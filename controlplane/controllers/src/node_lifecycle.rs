@@ -27,9 +27,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cache::{Cache, Change, Key},
-    context::{Context, is_not_found},
+    cache::{By, Cache, Change, Key},
+    context::Context,
     controller::{self, CallContext, Outcome, ReconcileError, or_event},
+    errors::is_not_found,
     event_recorder::{EventRecorder, EventType},
     informer::Informer,
     pod::Pod,
@@ -59,7 +60,7 @@ pub(crate) struct NodeLifecycleController {
     grace: Duration,
     nodes: Arc<Cache<Node>>,
     leases: Arc<Cache<Lease>>,
-    pods: Arc<Cache<Pod>>,
+    pods_by_node: By<Pod>,
     queue: Arc<WorkQueue<Key>>,
     started: Instant,
     health: Mutex<HashMap<String, Health>>,
@@ -81,7 +82,7 @@ impl NodeLifecycleController {
             grace: context.config.node_monitor_grace,
             nodes: nodes.cache(),
             leases: leases.cache(),
-            pods: pods.cache(),
+            pods_by_node: pods.index(pod_state::by_node()),
             queue: context.queue("node_lifecycle_controller"),
             started: Instant::now(),
             health: Mutex::default(),
@@ -231,7 +232,7 @@ impl NodeLifecycleController {
 
     /// Services stop sending to pods of a node that does not answer.
     async fn mark_pods_not_ready(&self, node: &str) -> Result<(), ReconcileError> {
-        let pods = self.pods.filter(|pod| pod_state::node_name(pod) == node && plan::claims_ready(pod));
+        let pods = self.pods_by_node.filter(node, plan::claims_ready);
         let marks = join_all(pods.iter().map(|pod| self.mark_not_ready(pod))).await;
         marks.into_iter().collect::<Result<Vec<()>, _>>().map(drop)
     }

@@ -16,7 +16,8 @@ use kube::{
 
 use crate::{
     cache::Key,
-    context::{Context, is_namespace_terminating, is_not_found, message_of},
+    context::Context,
+    errors::{is_namespace_terminating, is_not_found, message_of},
     event_recorder::{EventRecorder, EventType},
     expectations::{Expectations, Round},
     pod::Pod,

@@ -19,8 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     cache::{Cache, Change, Key},
-    context::{Context, is_not_found},
+    context::Context,
     controller::{self, CallContext, Outcome},
+    errors::is_not_found,
     informer::Informer,
     pod::Pod,
     pod_state,
@@ -61,14 +62,14 @@ impl PodGcController {
                 controller.queue.add(Key::of(pod.as_ref()));
             }
         });
-        let controller = this.clone();
+        let (controller, by_node) = (this.clone(), pods.index(pod_state::by_node()));
         nodes.on_change(move |change| {
             let name = change.latest().metadata.name.clone().unwrap_or_default();
             if !matches!(change, Change::Deleted(_)) {
                 controller.missing.lock().forget(&name);
                 return;
             }
-            for pod in controller.pods.filter(|pod| pod_state::node_name(pod) == name) {
+            for pod in by_node.get(&name) {
                 controller.queue.add(Key::of(pod.as_ref()));
             }
         });

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use coracle_api::meta;
+use coracle_client::cache::Index;
 use k8s_openapi::{api::core::v1::PodCondition, jiff::Timestamp};
 use serde_json::{Value, json};
 
@@ -21,6 +22,16 @@ pub(crate) fn phase(pod: &Pod) -> &str {
 /// `spec.nodeName`, or empty.
 pub(crate) fn node_name(pod: &Pod) -> &str {
     pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
+}
+
+/// The pods of each node; those that are not bound are not in it.
+pub(crate) fn by_node() -> Index<Pod> {
+    Index::new("node", |pod, put| {
+        let node = node_name(pod);
+        if !node.is_empty() {
+            put(node);
+        }
+    })
 }
 
 /// Whether all its containers have ended for good.

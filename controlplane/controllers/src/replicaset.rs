@@ -16,10 +16,11 @@ use kube::{Api, Client, api::PostParams, core::SelectorExt};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cache::{Cache, Change, Key},
+    cache::{By, Cache, Change, Index, Key, controlled_by, orphans_of},
     claim::claim_all,
-    context::{Context, is_namespace_terminating, message_of},
+    context::Context,
     controller::{self, CallContext, Outcome, ReconcileError, ignore_missing, or_event},
+    errors::{is_namespace_terminating, message_of},
     informer::Informer,
     owner::{controller_of, selector_of},
     pod::Pod,
@@ -42,7 +43,8 @@ const COMPONENT: &str = "replicaset-controller";
 pub(crate) struct ReplicaSetController {
     client: Client,
     replica_sets: Arc<Cache<ReplicaSet>>,
-    pods: Arc<Cache<Pod>>,
+    siblings: By<ReplicaSet>,
+    pods: By<Pod>,
     queue: Arc<WorkQueue<Key>>,
     control: PodControl,
 }
@@ -57,7 +59,8 @@ impl ReplicaSetController {
         let this = Arc::new(Self {
             client: context.client.clone(),
             replica_sets: replica_sets.cache(),
-            pods: pods.cache(),
+            siblings: replica_sets.index(Index::by_controller()),
+            pods: pods.index(Index::by_controller()),
             queue: context.queue("replicaset"),
             control: PodControl::new(context, COMPONENT),
         });
@@ -168,9 +171,8 @@ impl ReplicaSetController {
         let Some(selector) = selector_of(&rs.spec.selector) else { return Ok(Vec::new()) };
         let uid = rs.metadata.uid.as_deref().unwrap_or_default();
         let namespace = rs.metadata.namespace.as_deref().unwrap_or_default();
-        let candidates = self.pods.in_namespace(namespace, |pod| {
-            controller_of(&pod.metadata).map_or(!pod_state::is_finished(pod), |owner| owner.uid == uid)
-        });
+        let mut candidates = self.pods.get(&controlled_by(namespace, uid));
+        candidates.extend(self.pods.filter(&orphans_of(namespace), |pod| !pod_state::is_finished(pod)));
         claim_all(&self.client, rs, &selector, candidates, None).await
     }
 
@@ -209,19 +211,15 @@ impl ReplicaSetController {
     /// Active pods of all ReplicaSets that have the same controller as `rs`.
     fn related_pods(&self, rs: &ReplicaSet) -> Vec<Arc<Pod>> {
         let namespace = rs.metadata.namespace.as_deref().unwrap_or_default();
-        let controller = controller_of(&rs.metadata).map(|owner| owner.uid.as_str());
-        let siblings: Vec<String> = match controller {
+        let siblings: Vec<String> = match controller_of(&rs.metadata) {
             None => vec![rs.metadata.uid.clone().unwrap_or_default()],
-            Some(uid) => {
-                let same = self
-                    .replica_sets
-                    .in_namespace(namespace, |other| crate::owner::is_controlled_by(&other.metadata, uid));
+            Some(owner) => {
+                let same = self.siblings.get(&controlled_by(namespace, &owner.uid));
                 same.iter().filter_map(|other| other.metadata.uid.clone()).collect()
             }
         };
-        self.pods.in_namespace(namespace, |pod| {
-            pod_state::is_active(pod) && controller_of(&pod.metadata).is_some_and(|owner| siblings.contains(&owner.uid))
-        })
+        let active = |uid| self.pods.filter(&controlled_by(namespace, uid), pod_state::is_active);
+        siblings.iter().flat_map(|uid| active(uid.as_str())).collect()
     }
 
     async fn write_status(&self, rs: &ReplicaSet, status: ReplicaSetStatus) -> Result<(), ReconcileError> {

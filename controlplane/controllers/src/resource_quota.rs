@@ -24,8 +24,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     cache::{Cache, Change, Key},
-    context::{Context, is_not_found},
+    context::Context,
     controller::{self, CallContext, Outcome, ReconcileError},
+    errors::is_not_found,
     garbage_collector::GarbageCollector,
     informer::Informer,
     pod::Pod,

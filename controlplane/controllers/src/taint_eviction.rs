@@ -27,8 +27,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     cache::{Cache, Change, Key},
-    context::{Context, is_not_found},
+    context::Context,
     controller::{self, CallContext, Outcome},
+    errors::is_not_found,
     event_recorder::{EventRecorder, EventType},
     informer::Informer,
     node_lifecycle::plan::{NO_EXECUTE, NOT_READY, UNREACHABLE},

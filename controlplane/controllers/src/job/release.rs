@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::{
-    JobController, is_managed_elsewhere, name_of, owner_key,
+    JobController, is_managed_elsewhere, name_of,
     plan::{self, FINALIZER},
 };
 use crate::{
@@ -120,9 +120,8 @@ impl JobController {
             return Ok(());
         }
         let uid = job.filter(|job| plan::finished(job).is_none()).and_then(|job| job.metadata.uid.as_deref());
-        let orphans = self.pods.in_namespace(&key.namespace, |pod| {
+        let orphans = self.by_job.filter(&key.to_string(), |pod| {
             plan::has_finalizer(pod)
-                && owner_key(pod).is_some_and(|owner| owner == *key)
                 && controller_of(&pod.metadata).is_some_and(|owner| Some(owner.uid.as_str()) != uid)
         });
         self.release(key, &orphans).await

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 
 use crate::{
-    context::{is_conflict, is_not_found},
+    errors::{is_conflict, is_not_found},
     work_queue::WorkQueue,
 };
 
@@ -19,11 +19,13 @@ const RECONCILE_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Why a reconcile failed. The queue tries again in every case.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ReconcileError {
+pub enum ReconcileError {
     /// A call to the API server.
     #[error("{call}")]
     Api {
+        /// What was to be done by it.
         call: &'static str,
+        /// Why not.
         #[source]
         source: kube::Error,
     },
@@ -33,7 +35,11 @@ pub(crate) enum ReconcileError {
 }
 
 /// Names the call that a [`kube::Error`] came from.
-pub(crate) trait CallContext<T> {
+pub trait CallContext<T> {
+    /// Names it.
+    ///
+    /// # Errors
+    /// [`ReconcileError::Api`] if the call failed.
     fn during(self, call: &'static str) -> Result<T, ReconcileError>;
 }
 
@@ -54,7 +60,10 @@ impl ReconcileError {
 ///
 /// A conflict says that there is a newer version than the cached one; its event is on the way, so nothing is retried
 /// and nothing is waited for.
-pub(crate) fn or_event<T>(result: Result<T, ReconcileError>) -> Result<Option<T>, ReconcileError> {
+///
+/// # Errors
+/// Every other failure.
+pub fn or_event<T>(result: Result<T, ReconcileError>) -> Result<Option<T>, ReconcileError> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(failure) if failure.is_conflict() => Ok(None),
@@ -63,7 +72,10 @@ pub(crate) fn or_event<T>(result: Result<T, ReconcileError>) -> Result<Option<T>
 }
 
 /// Turns "not found" into `None`: an object that is gone needs no change.
-pub(crate) fn ignore_missing<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
+///
+/// # Errors
+/// Every other failure.
+pub fn ignore_missing<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if is_not_found(&error) => Ok(None),
@@ -72,10 +84,10 @@ pub(crate) fn ignore_missing<T>(result: kube::Result<T>) -> kube::Result<Option<
 }
 
 /// `Some(delay)` asks for another run although nothing failed.
-pub(crate) type Outcome = Result<Option<Duration>, ReconcileError>;
+pub type Outcome = Result<Option<Duration>, ReconcileError>;
 
 /// Works `queue` off with `workers` tasks until `shutdown`.
-pub(crate) async fn run<K, F, Fut>(
+pub async fn run<K, F, Fut>(
     name: &'static str,
     queue: Arc<WorkQueue<K>>,
     workers: usize,

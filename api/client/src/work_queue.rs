@@ -64,7 +64,7 @@ impl Clocks {
 
 /// A deduplicating queue with delays.
 #[derive(Debug)]
-pub(crate) struct WorkQueue<K> {
+pub struct WorkQueue<K> {
     state: Mutex<State<K>>,
     wake: Notify,
 }
@@ -130,7 +130,7 @@ struct State<K> {
 
 impl<K: Clone + Eq + Hash> WorkQueue<K> {
     /// A queue that counts in `metrics`.
-    pub(crate) fn named(metrics: &Registry, name: &str) -> Self {
+    pub fn named(metrics: &Registry, name: &str) -> Self {
         let figures = Figures::new(metrics, name);
         figures.depth.store(0, Ordering::Relaxed);
         Self {
@@ -151,14 +151,14 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     }
 
     /// Asks for one run of `key`, as soon as a worker is free.
-    pub(crate) fn add(&self, key: K) {
+    pub fn add(&self, key: K) {
         if self.state.lock().add(key) {
             self.wake.notify_one();
         }
     }
 
     /// Asks for a run of `key` once `delay` has passed. An earlier wish for the same key stands.
-    pub(crate) fn add_after(&self, key: K, delay: Duration) {
+    pub fn add_after(&self, key: K, delay: Duration) {
         if delay.is_zero() {
             return self.add(key);
         }
@@ -183,7 +183,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     }
 
     /// Asks for another run after a failure: 5 ms at first, doubling up to a minute.
-    pub(crate) fn add_rate_limited(&self, key: K) {
+    pub fn add_rate_limited(&self, key: K) {
         let delay = {
             let mut state = self.state.lock();
             let failures = state.failures.entry(key.clone()).or_insert(0);
@@ -195,13 +195,13 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     }
 
     /// Forgets the failures of `key`.
-    pub(crate) fn forget(&self, key: &K) {
+    pub fn forget(&self, key: &K) {
         self.state.lock().failures.remove(key);
     }
 
     /// The next key to work on, or `None` once the queue is closed. The caller ends with [`WorkQueue::done`].
     /// Cancel-safe: a key is taken only by the poll that returns it.
-    pub(crate) async fn next(&self) -> Option<K> {
+    pub async fn next(&self) -> Option<K> {
         loop {
             // Registered before the look, so that a wake in between is not lost.
             let woken = self.wake.notified();
@@ -233,7 +233,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     }
 
     /// Ends the run of `key`; it runs again at once if it was added meanwhile.
-    pub(crate) fn done(&self, key: &K) {
+    pub fn done(&self, key: &K) {
         let mut state = self.state.lock();
         if let Some(began) = state.processing.remove(key) {
             state.figures.work.observe(began.elapsed());
@@ -247,7 +247,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     }
 
     /// Ends the queue: workers get `None`.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         self.state.lock().closed = true;
         self.wake.notify_one();
     }

@@ -1,7 +1,7 @@
-//! The tasks of all informers and controllers: they live and end together.
+//! Starting who reads caches once these are complete.
 //!
-//! A dead informer would leave its controllers with a picture that no longer changes, and a dead controller its objects to
-//! themselves: the first task that ends ends all, and the caller starts them anew.
+//! Informers and their readers are one group of tasks: a dead informer would leave its readers with a picture that no longer
+//! changes, and a dead controller its objects to themselves. The first that ends ends all, and the caller starts them anew.
 
 use coracle_telemetry::Tasks;
 use futures::future::try_join_all;
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// Runs a controller once the caches it reads are complete.
-pub(crate) fn spawn<F, Fut>(tasks: &mut Tasks, name: &'static str, synced: Vec<watch::Receiver<bool>>, run: F)
+pub fn spawn_synced<F, Fut>(tasks: &mut Tasks, name: &'static str, synced: Vec<watch::Receiver<bool>>, run: F)
 where
     F: FnOnce(CancellationToken) -> Fut + Send + 'static,
     Fut: Future<Output = ()> + Send + 'static,

@@ -1,10 +1,13 @@
 //! Which events are written, and as what.
 
-use super::*;
+use super::{
+    correlator::{REMEMBERED, SPAM_REFILL},
+    *,
+};
 
-fn note(name: &str, message: &str) -> Note {
-    Note {
-        component: "test",
+fn note(name: &str, message: &str) -> Queued {
+    let note = Note {
+        component: "test".into(),
         about: ObjectReference {
             kind: Some("Pod".into()),
             namespace: Some("ns".into()),
@@ -12,10 +15,11 @@ fn note(name: &str, message: &str) -> Note {
             ..ObjectReference::default()
         },
         kind: EventType::Normal,
-        reason: "Tested",
+        reason: "Tested".into(),
         message: message.into(),
-        at: Timestamp::now(),
-    }
+        times: 1,
+    };
+    Queued { note, at: Timestamp::now(), due: Instant::now() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -58,7 +62,34 @@ async fn memory_stays_bounded() {
         tokio::time::advance(Duration::from_millis(1)).await;
         correlator.correlate(note(&format!("pod-{n}"), "x"), Instant::now());
     }
-    assert!(correlator.seen.len() <= REMEMBERED);
-    assert!(correlator.similar.len() <= REMEMBERED);
-    assert!(correlator.budgets.len() <= REMEMBERED);
+    assert!(correlator.sizes().iter().all(|size| *size <= REMEMBERED), "{:?}", correlator.sizes());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_repeats_within_a_round_is_written_once() {
+    let mut correlator = Correlator::default();
+    let mut thrice = note("a", "x");
+    thrice.note.times = 3;
+    let round = [note("a", "x"), note("b", "x"), thrice].into_iter();
+    let first = correlator.round(round, Instant::now());
+    let told = |writes: &[Write]| -> Vec<(String, i32, bool)> {
+        writes.iter().map(|write| (write.note.about.name.clone().unwrap(), write.count, write.is_new)).collect()
+    };
+    assert_eq!(told(&first), [("a".into(), 4, true), ("b".into(), 1, true)]);
+    let second = correlator.round([note("a", "x")].into_iter(), Instant::now());
+    assert_eq!(told(&second), [("a".into(), 5, false)]);
+    correlator.forget(&second[0].identity);
+    assert_eq!(told(&correlator.round([note("a", "x")].into_iter(), Instant::now())), [("a".into(), 1, true)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn containers_of_a_pod_have_events_of_their_own() {
+    let mut correlator = Correlator::default();
+    let of = |container: &str| {
+        let mut queued = note("a", "pulled");
+        queued.note.about.field_path = Some(format!("spec.containers{{{container}}}"));
+        queued
+    };
+    let writes = correlator.round([of("web"), of("log"), of("web")].into_iter(), Instant::now());
+    assert_eq!(writes.iter().map(|write| write.count).collect::<Vec<_>>(), [2, 1]);
 }

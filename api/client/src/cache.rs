@@ -1,25 +1,35 @@
 //! Objects of one kind as last seen in a watch: a plain synchronous map that says what an event changed.
 //!
-//! No I/O and no tasks here; [`crate::informer`] feeds it. Objects are shared by `Arc` and never changed in place.
+//! No I/O and no tasks here; [`crate::informer`] feeds it. Objects are shared by `Arc` and never changed in place. What is
+//! asked for again and again has an [`Index`], so that nobody looks through a namespace for a few objects of it.
+
+mod index;
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use kube::{Resource, runtime::watcher::Event};
 use parking_lot::RwLock;
 
+use self::index::Indexes;
+pub use self::index::{By, Index, controlled_by, orphans_of};
+
 /// Namespace and name of an object; the namespace is empty for cluster-wide kinds.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Key {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
+pub struct Key {
+    /// Empty for cluster-wide kinds.
+    pub namespace: String,
+    /// Unique within the namespace.
+    pub name: String,
 }
 
 impl Key {
-    pub(crate) fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+    /// From its two parts.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
-    pub(crate) fn of<K: Resource>(object: &K) -> Self {
+    /// The key of `object`.
+    pub fn of<K: Resource>(object: &K) -> Self {
         let meta = object.meta();
         Self::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
     }
@@ -39,54 +49,94 @@ impl fmt::Debug for Key {
 
 /// What one event did to one object.
 #[derive(Debug)]
-pub(crate) enum Change<'a, K> {
+pub enum Change<'a, K> {
+    /// It was not there before.
     Added(&'a Arc<K>),
-    Updated { old: &'a Arc<K>, new: &'a Arc<K> },
+    /// It was there before, in another version.
+    Updated {
+        /// As it was.
+        old: &'a Arc<K>,
+        /// As it is.
+        new: &'a Arc<K>,
+    },
+    /// It is gone; as it was last seen.
     Deleted(&'a Arc<K>),
 }
 
 impl<'a, K> Change<'a, K> {
     /// The object as it is now, or as it was before it went.
-    pub(crate) fn latest(&self) -> &'a Arc<K> {
+    pub fn latest(&self) -> &'a Arc<K> {
         match self {
             Change::Added(object) | Change::Updated { new: object, .. } | Change::Deleted(object) => object,
         }
     }
 }
 
+/// By namespace and name.
 type Objects<K> = BTreeMap<String, BTreeMap<String, Arc<K>>>;
 
 /// The objects of one kind, by namespace and name.
-pub(crate) struct Cache<K> {
-    objects: RwLock<Objects<K>>,
+pub struct Cache<K> {
+    content: RwLock<Content<K>>,
+}
+
+struct Content<K> {
+    objects: Objects<K>,
+    indexes: Indexes<K>,
+}
+
+impl<K> fmt::Debug for Cache<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count: usize = self.content.read().objects.values().map(BTreeMap::len).sum();
+        f.debug_struct("Cache").field("objects", &count).finish_non_exhaustive()
+    }
+}
+
+impl<K: Resource> Default for Cache<K> {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl<K: Resource> Cache<K> {
-    pub(crate) fn new() -> Self {
-        Self { objects: RwLock::new(BTreeMap::new()) }
+    /// Without objects.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { content: RwLock::new(Content { objects: BTreeMap::new(), indexes: Indexes::default() }) }
     }
 
-    pub(crate) fn get(&self, key: &Key) -> Option<Arc<K>> {
-        self.objects.read().get(&key.namespace)?.get(&key.name).cloned()
+    /// Keeps an index from now on. One of that name that is there already is shared.
+    pub fn index(self: &Arc<Self>, index: Index<K>) -> By<K> {
+        let mut content = self.content.write();
+        let Content { objects, indexes } = &mut *content;
+        let slot = indexes.add(index, objects.values().flat_map(BTreeMap::values));
+        By::new(Arc::clone(self), slot)
+    }
+
+    /// One object.
+    #[must_use]
+    pub fn get(&self, key: &Key) -> Option<Arc<K>> {
+        self.content.read().objects.get(&key.namespace)?.get(&key.name).cloned()
     }
 
     /// Objects of one namespace that pass `keep`, in order of name.
-    pub(crate) fn in_namespace(&self, namespace: &str, mut keep: impl FnMut(&K) -> bool) -> Vec<Arc<K>> {
-        let objects = self.objects.read();
-        objects
+    pub fn in_namespace(&self, namespace: &str, mut keep: impl FnMut(&K) -> bool) -> Vec<Arc<K>> {
+        let content = self.content.read();
+        content
+            .objects
             .get(namespace)
             .map(|named| named.values().filter(|object| keep(object)).cloned().collect())
             .unwrap_or_default()
     }
 
     /// All objects that pass `keep`, in order of key.
-    pub(crate) fn filter(&self, mut keep: impl FnMut(&K) -> bool) -> Vec<Arc<K>> {
-        let objects = self.objects.read();
-        objects.values().flat_map(BTreeMap::values).filter(|object| keep(object)).cloned().collect()
+    pub fn filter(&self, mut keep: impl FnMut(&K) -> bool) -> Vec<Arc<K>> {
+        let content = self.content.read();
+        content.objects.values().flat_map(BTreeMap::values).filter(|object| keep(object)).cloned().collect()
     }
 
     /// All objects.
-    pub(crate) fn all(&self) -> Vec<Arc<K>> {
+    pub fn all(&self) -> Vec<Arc<K>> {
         self.filter(|_| true)
     }
 }
@@ -113,7 +163,7 @@ impl<K: Resource> Writer<K> {
             Event::InitDone => replace(cache, self.pending.take().unwrap_or_default(), report),
             Event::Apply(object) => {
                 let new = Arc::new(object);
-                let old = insert(&mut cache.objects.write(), new.clone());
+                let old = cache.content.write().put(new.clone());
                 match &old {
                     None => report(Change::Added(&new)),
                     Some(old) => compare(old, &new, &mut report),
@@ -121,7 +171,7 @@ impl<K: Resource> Writer<K> {
             }
             Event::Delete(object) => {
                 let gone = Arc::new(object);
-                remove(&mut cache.objects.write(), &Key::of(gone.as_ref()));
+                cache.content.write().remove(&Key::of(gone.as_ref()));
                 report(Change::Deleted(&gone));
             }
         }
@@ -130,7 +180,7 @@ impl<K: Resource> Writer<K> {
 
 /// Swaps the whole content for a fresh list and reports the difference.
 fn replace<K: Resource>(cache: &Cache<K>, fresh: Objects<K>, mut report: impl FnMut(Change<'_, K>)) {
-    let stale = std::mem::replace(&mut *cache.objects.write(), fresh.clone());
+    let stale = cache.content.write().replace(fresh.clone());
     for (namespace, named) in &stale {
         for (name, old) in named {
             if !fresh.get(namespace).is_some_and(|named| named.contains_key(name)) {
@@ -167,18 +217,37 @@ fn insert<K: Resource>(objects: &mut Objects<K>, object: Arc<K>) -> Option<Arc<K
     objects.entry(key.namespace).or_default().insert(key.name, object)
 }
 
-fn remove<K>(objects: &mut Objects<K>, key: &Key) {
-    if let Some(named) = objects.get_mut(&key.namespace) {
-        named.remove(&key.name);
-        if named.is_empty() {
-            objects.remove(&key.namespace);
+impl<K: Resource> Content<K> {
+    /// Returns what was there under the same name.
+    fn put(&mut self, new: Arc<K>) -> Option<Arc<K>> {
+        let old = insert(&mut self.objects, new.clone());
+        if let Some(old) = &old {
+            self.indexes.remove(old);
         }
+        self.indexes.insert(&new);
+        old
+    }
+
+    fn remove(&mut self, key: &Key) {
+        let Some(named) = self.objects.get_mut(&key.namespace) else { return };
+        let gone = named.remove(&key.name);
+        if named.is_empty() {
+            self.objects.remove(&key.namespace);
+        }
+        if let Some(gone) = gone {
+            self.indexes.remove(&gone);
+        }
+    }
+
+    fn replace(&mut self, fresh: Objects<K>) -> Objects<K> {
+        self.indexes.rebuild(fresh.values().flat_map(BTreeMap::values));
+        std::mem::replace(&mut self.objects, fresh)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::ConfigMap;
+    use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::OwnerReference};
     use kube::api::ObjectMeta;
 
     use super::*;
@@ -256,5 +325,38 @@ mod tests {
             Event::Delete(object("a", "3")),
         ];
         assert_eq!(changes(events), ["added a", "updated a", "deleted a"]);
+    }
+
+    fn owned(name: &str, version: &str, of: Option<&str>) -> ConfigMap {
+        let mut object = object(name, version);
+        let owner = |uid: &str| OwnerReference { uid: uid.into(), controller: Some(true), ..OwnerReference::default() };
+        object.metadata.owner_references = of.map(|uid| vec![owner(uid)]);
+        object
+    }
+
+    #[test]
+    fn an_index_follows_objects_from_owner_to_owner() {
+        let (cache, mut writer) = (Arc::new(Cache::new()), Writer::new());
+        let mut apply = |event| writer.apply(&cache, event, |_| {});
+        apply(Event::Apply(owned("before", "1", Some("u"))));
+        let by = cache.index(Index::by_controller());
+        apply(Event::Apply(owned("b", "2", Some("u"))));
+        apply(Event::Apply(owned("a", "3", Some("u"))));
+        apply(Event::Apply(owned("orphan", "4", None)));
+        let all = |key: String| -> Vec<String> {
+            by.get(&key).into_iter().filter_map(|object| object.metadata.name.clone()).collect()
+        };
+        let names = |uid: &str| all(controlled_by("ns", uid));
+        assert_eq!(names("u"), ["a", "b", "before"], "in order of name");
+        assert!(all(controlled_by("another", "u")).is_empty(), "a reference reaches no other namespace");
+        assert_eq!(all(orphans_of("ns")), ["orphan"]);
+        apply(Event::Apply(owned("a", "5", None)));
+        apply(Event::Delete(owned("b", "6", Some("another by now"))));
+        assert_eq!(names("u"), ["before"]);
+        assert_eq!(all(orphans_of("ns")), ["a", "orphan"]);
+        let listed = vec![Event::Init, Event::InitApply(owned("new", "9", Some("v"))), Event::InitDone];
+        listed.into_iter().for_each(&mut apply);
+        assert_eq!((names("u"), names("v")), (vec![], vec!["new".to_owned()]));
+        assert_eq!(cache.index(Index::by_controller()).get("ns/v").len(), 1, "shared by name");
     }
 }

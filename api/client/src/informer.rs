@@ -1,9 +1,13 @@
-//! One watch a kind, shared by all controllers: keeps a [`Cache`] current and tells handlers what changed.
+//! One watch a kind, shared by all who read it: keeps a [`Cache`] current and tells handlers what changed.
 //!
 //! Handlers run on the informer's task, in the order of events, and must be quick: they add keys to queues.
 //! Informers only read. `managedFields` are dropped before anything is kept, and each kind may drop more.
 
-use std::{fmt::Debug, sync::Arc, time::Duration};
+use std::{
+    fmt::{self, Debug},
+    sync::Arc,
+    time::Duration,
+};
 
 use coracle_telemetry::Backoff;
 use futures::StreamExt;
@@ -16,7 +20,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::cache::{Cache, Change, Writer};
+use crate::cache::{By, Cache, Change, Index, Writer};
 
 /// First and longest pause between attempts to watch.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
@@ -25,7 +29,7 @@ const RETRY_CAP: Duration = Duration::from_secs(10);
 type Handler<K> = Box<dyn Fn(&Change<'_, K>) + Send + Sync>;
 
 /// A watch to be: register handlers, then [`Informer::run`] it.
-pub(crate) struct Informer<K: 'static> {
+pub struct Informer<K: 'static> {
     api: Api<K>,
     config: watcher::Config,
     trim: Box<dyn FnMut(&mut K) + Send>,
@@ -34,12 +38,18 @@ pub(crate) struct Informer<K: 'static> {
     synced: watch::Sender<bool>,
 }
 
+impl<K> Debug for Informer<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Informer").field("cache", &self.cache).finish_non_exhaustive()
+    }
+}
+
 impl<K> Informer<K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
-    /// `trim` drops what no controller reads.
-    pub(crate) fn new(api: Api<K>, config: watcher::Config, trim: impl FnMut(&mut K) + Send + 'static) -> Self {
+    /// Follows what `config` selects of `api`. `trim` drops what nobody reads.
+    pub fn new(api: Api<K>, config: watcher::Config, trim: impl FnMut(&mut K) + Send + 'static) -> Self {
         let config = config.streaming_lists();
         Self {
             api,
@@ -51,26 +61,37 @@ where
         }
     }
 
+    /// An index of the cache, from now on. One of that name that is there already is shared.
+    #[must_use]
+    pub fn index(&self, index: Index<K>) -> By<K> {
+        self.cache.index(index)
+    }
+
     /// For messages.
-    pub(crate) fn name(&self) -> &'static str {
+    #[must_use]
+    pub fn name(&self) -> &'static str {
         std::any::type_name::<K>()
     }
 
-    pub(crate) fn cache(&self) -> Arc<Cache<K>> {
+    /// Where the objects are. It fills once the informer runs.
+    #[must_use]
+    pub fn cache(&self) -> Arc<Cache<K>> {
         self.cache.clone()
     }
 
     /// Becomes true once the first list is in the cache and its handlers have run.
-    pub(crate) fn synced(&self) -> watch::Receiver<bool> {
+    #[must_use]
+    pub fn synced(&self) -> watch::Receiver<bool> {
         self.synced.subscribe()
     }
 
-    pub(crate) fn on_change(&mut self, handler: impl Fn(&Change<'_, K>) + Send + Sync + 'static) {
+    /// Runs `handler` on each change, in the order of events.
+    pub fn on_change(&mut self, handler: impl Fn(&Change<'_, K>) + Send + Sync + 'static) {
         self.handlers.push(Box::new(handler));
     }
 
     /// Watches until `shutdown`, over any number of failures of the server.
-    pub(crate) async fn run(self, shutdown: CancellationToken) {
+    pub async fn run(self, shutdown: CancellationToken) {
         let Self { api, mut config, mut trim, cache, handlers, synced } = self;
         let mut retry = Backoff::new(RETRY_FIRST, RETRY_CAP);
         let mut writer = Writer::new();

@@ -1,0 +1,166 @@
+//! Which events are written, and as what.
+//!
+//! Source: `k8s.io/client-go/tools/record/events_cache.go` at v1.37.
+
+use std::{borrow::Cow, collections::HashMap, time::Duration};
+
+use k8s_openapi::{api::core::v1::ObjectReference, jiff::Timestamp};
+use tokio::time::Instant;
+
+use super::{EventType, Queued, Write};
+
+/// Remembered events, for counting repetitions.
+pub(super) const REMEMBERED: usize = 1024;
+/// Different messages about one thing within [`SIMILAR_WINDOW`] before they are combined.
+const SIMILAR_LIMIT: usize = 10;
+const SIMILAR_WINDOW: Duration = Duration::from_secs(600);
+/// Tokens a source may spend on one object, and how long one takes to come back.
+const SPAM_BURST: f64 = 25.0;
+pub(super) const SPAM_REFILL: Duration = Duration::from_secs(300);
+
+/// What makes two events the same.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Identity {
+    similarity: Similarity,
+    field_path: Option<String>,
+    message: String,
+}
+
+/// What makes two events similar: all but the message.
+type Similarity = (Cow<'static, str>, EventType, Cow<'static, str>, ObjectKey);
+/// Kind, namespace, name and uid of the object.
+type ObjectKey = (Option<String>, Option<String>, Option<String>, Option<String>);
+
+#[derive(Debug)]
+struct Seen {
+    name: String,
+    first: Timestamp,
+    count: i32,
+    used: Instant,
+}
+
+#[derive(Debug)]
+struct Similar {
+    messages: Vec<String>,
+    since: Instant,
+}
+
+#[derive(Debug)]
+struct Budget {
+    tokens: f64,
+    at: Instant,
+}
+
+/// Decides whether an event is written, and as what. Pure apart from its memory.
+#[derive(Debug, Default)]
+pub(super) struct Correlator {
+    seen: HashMap<Identity, Seen>,
+    similar: HashMap<Similarity, Similar>,
+    budgets: HashMap<(Cow<'static, str>, ObjectKey), Budget>,
+}
+
+impl Correlator {
+    /// What a round of notes makes of the objects: each is written once.
+    pub(super) fn round(&mut self, notes: impl Iterator<Item = Queued>, now: Instant) -> Vec<Write> {
+        let mut writes: Vec<Write> = Vec::new();
+        for write in notes.filter_map(|queued| self.correlate(queued, now)) {
+            match writes.iter_mut().find(|earlier| earlier.identity == write.identity) {
+                Some(earlier) => *earlier = Write { is_new: earlier.is_new, ..write },
+                None => writes.push(write),
+            }
+        }
+        writes
+    }
+
+    pub(super) fn correlate(&mut self, queued: Queued, now: Instant) -> Option<Write> {
+        let Queued { mut note, at, .. } = queued;
+        self.make_room(now);
+        let about = &note.about;
+        let object = (about.kind.clone(), about.namespace.clone(), about.name.clone(), about.uid.clone());
+        let similarity = (note.component.clone(), note.kind, note.reason.clone(), object.clone());
+        let mut identity = Identity { similarity, field_path: about.field_path.clone(), message: note.message.clone() };
+        if self.too_many_alike(&identity.similarity, &note.message, now) {
+            note.message = format!("(combined from similar events): {}", note.message);
+            // All combined events are one, whatever their text.
+            identity.message = String::new();
+        }
+        if !self.within_budget((note.component.clone(), object), now) {
+            return None;
+        }
+        let name = || format!("{}.{:x}", about_name(&note.about), at.as_nanosecond());
+        let is_new = !self.seen.contains_key(&identity);
+        let seen =
+            self.seen.entry(identity.clone()).or_insert_with(|| Seen { name: name(), first: at, count: 0, used: now });
+        seen.count = seen.count.saturating_add(note.times);
+        seen.used = now;
+        let namespace = note.about.namespace.clone().filter(|ns| !ns.is_empty()).unwrap_or_else(|| "default".into());
+        let (name, first, count) = (seen.name.clone(), seen.first, seen.count);
+        Some(Write { identity, namespace, name, first, at, count, is_new, note })
+    }
+
+    /// What could not be written is new when it happens again.
+    pub(super) fn forget(&mut self, identity: &Identity) {
+        self.seen.remove(identity);
+    }
+
+    fn too_many_alike(&mut self, key: &Similarity, message: &str, now: Instant) -> bool {
+        let similar = self.similar.entry(key.clone()).or_insert_with(|| Similar { messages: Vec::new(), since: now });
+        if now.duration_since(similar.since) > SIMILAR_WINDOW {
+            *similar = Similar { messages: Vec::new(), since: now };
+        }
+        if similar.messages.iter().any(|known| known == message) {
+            return false;
+        }
+        if similar.messages.len() >= SIMILAR_LIMIT {
+            return true;
+        }
+        similar.messages.push(message.to_owned());
+        false
+    }
+
+    fn within_budget(&mut self, key: (Cow<'static, str>, ObjectKey), now: Instant) -> bool {
+        let budget = self.budgets.entry(key).or_insert(Budget { tokens: SPAM_BURST, at: now });
+        let refill = now.duration_since(budget.at).as_secs_f64() / SPAM_REFILL.as_secs_f64();
+        budget.tokens = (budget.tokens + refill).min(SPAM_BURST);
+        budget.at = now;
+        if budget.tokens < 1.0 {
+            return false;
+        }
+        budget.tokens -= 1.0;
+        true
+    }
+
+    /// How much is remembered of each sort.
+    #[cfg(test)]
+    pub(super) fn sizes(&self) -> [usize; 3] {
+        [self.seen.len(), self.similar.len(), self.budgets.len()]
+    }
+
+    /// Keeps the memory bounded: the half longest unused goes.
+    fn make_room(&mut self, now: Instant) {
+        if self.seen.len() >= REMEMBERED {
+            let mut ages: Vec<Instant> = self.seen.values().map(|seen| seen.used).collect();
+            ages.sort_unstable();
+            let middle = ages[ages.len() / 2];
+            self.seen.retain(|_, seen| seen.used > middle);
+        }
+        if self.similar.len() >= REMEMBERED {
+            self.similar.retain(|_, similar| now.duration_since(similar.since) <= SIMILAR_WINDOW);
+            if self.similar.len() >= REMEMBERED {
+                self.similar.clear();
+            }
+        }
+        if self.budgets.len() >= REMEMBERED {
+            self.budgets.retain(|_, budget| budget.tokens < SPAM_BURST - 2.0);
+            if self.budgets.len() >= REMEMBERED {
+                self.budgets.clear();
+            }
+        }
+    }
+}
+
+/// The object's name, cut so that the event's name stays within 253 bytes.
+fn about_name(about: &ObjectReference) -> &str {
+    let name = about.name.as_deref().unwrap_or("unknown");
+    name.get(..name.len().min(220)).unwrap_or(name)
+}

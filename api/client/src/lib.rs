@@ -1,0 +1,27 @@
+//! What every client of the API needs beside `kube`: client-go's part.
+//!
+//! ```text
+//! watch > Informer (one a kind) > Cache, with indexes > handlers > WorkQueue > reconcile(key) > API calls > events
+//! ```
+//!
+//! | module | does |
+//! |---|---|
+//! | [`informer`], [`cache`] | one watch a kind, its objects shared by all readers, found by index |
+//! | [`work_queue`], [`controller`] | one reconcile a key at a time; failures come back later and block nobody |
+//! | [`tasks`] | starts readers once their caches are complete |
+//! | [`event_recorder`] | Events: aggregated, bounded, written in batches |
+//! | [`leader_election`] | one of several by a Lease |
+//! | [`errors`] | what an answer of the API server means |
+//!
+//! Knows no kind of object but Events and Leases, and none of the parts of the house that use it.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that cannot go on fails"))]
+
+pub mod cache;
+pub mod controller;
+pub mod errors;
+pub mod event_recorder;
+pub mod informer;
+pub mod leader_election;
+pub mod tasks;
+pub mod work_queue;
