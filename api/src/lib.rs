@@ -17,6 +17,7 @@
 //! | [`exposition`] | figures in Prometheus' text form |
 //! | [`patch`] | JSON patch, merge patch, strategic merge patch |
 //! | [`kubelet_ca`] | the authority of the nodes' serving certificates |
+//! | [`percent`] | percent escapes of URLs |
 //! | [`pod_network`] | how pods of different nodes reach each other |
 //! | [`qos`] | the quality-of-service class of a pod |
 //! | [`quota`] | what objects count against a ResourceQuota |
@@ -33,6 +34,7 @@ pub mod kubelet_ca;
 pub mod meta;
 pub mod name;
 pub mod patch;
+pub mod percent;
 pub mod pod_network;
 pub mod qos;
 pub mod quantity;

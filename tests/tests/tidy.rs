@@ -32,7 +32,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ("coracle-telemetry", &[]),
     ("coracle-store", &["coracle-telemetry"]),
     ("coracle-registry", &["coracle-telemetry", "coracle-api", "coracle-store"]),
-    ("coracle-apiserver", &["coracle-telemetry", "coracle-api", "coracle-relay", "coracle-store", "coracle-registry"]),
+    ("coracle-auth", &["coracle-api", "coracle-store", "coracle-registry"]),
+    (
+        "coracle-apiserver",
+        &["coracle-telemetry", "coracle-api", "coracle-relay", "coracle-store", "coracle-registry", "coracle-auth"],
+    ),
     ("coracle-scheduler", &["coracle-telemetry", "coracle-api"]),
     ("coracle-controllers", &["coracle-telemetry", "coracle-api", "coracle-client"]),
     (

@@ -1,7 +1,7 @@
 //! Admission of writes: what depends on other objects, on who asks, or on how much there is already.
 //!
 //! Every write comes through here, whatever its verb: create, update, each patch format, server-side apply and the
-//! subresources. `authz::admission` holds what is about rights; the rest is here. Webhooks
+//! subresources. `rights` holds what is about those; the rest is here. Webhooks
 //! and policies are not served yet: this is their place.
 //!
 //! ```text
@@ -11,13 +11,16 @@
 
 pub(crate) mod limit_range;
 pub(crate) mod new_pod;
+pub(crate) mod node_restriction;
 mod priority;
 pub(crate) mod quota;
+pub(crate) mod rights;
 mod runtime_class;
 mod service_account;
 pub(crate) mod token_secret;
 
 use coracle_api::status::Status;
+use coracle_auth::user::UserInfo;
 use coracle_registry::{
     part::Part,
     resource::Resource,
@@ -25,11 +28,11 @@ use coracle_registry::{
 };
 use serde_json::Value;
 
-use crate::{authz, endpoints::Call, user::UserInfo};
+use crate::{endpoints::Call, state::State};
 
 /// Changes and checks a new object before it is defaulted and validated.
 pub(crate) async fn mutate_new(call: &Call<'_>, namespace: &str, object: &mut Value) -> Result<(), Status> {
-    authz::admission::check_create(call, object)?;
+    rights::check_create(call, object)?;
     match (call.resource.info.group, call.resource.info.plural) {
         ("certificates.k8s.io", "certificatesigningrequests") => sign_request(call.user, &mut object["spec"]),
         ("", "pods") => {
@@ -47,7 +50,7 @@ pub(crate) async fn mutate_new(call: &Call<'_>, namespace: &str, object: &mut Va
 
 /// Checks a new object that is defaulted and valid.
 pub(crate) async fn check_new(
-    server: &crate::ApiServer,
+    server: &State,
     resource: &Resource,
     namespace: &str,
     object: &Value,
@@ -58,7 +61,7 @@ pub(crate) async fn check_new(
 
 /// Checks a change. Runs on the new object, which is valid.
 pub(crate) fn check_update(call: &Call<'_>, new: &mut Value, old: &Value) -> Result<(), Status> {
-    authz::admission::check_update(call, new, old)?;
+    rights::check_update(call, new, old)?;
     priority::check_class(call.server, call.resource, new)?;
     token_secret::refill(call.server, call.resource, new)?;
     let (plural, subresource) = (call.resource.info.plural, call.info.subresource);

@@ -7,7 +7,6 @@
 //! `pkg/registry/scheduling/rest/storage_scheduling.go` at v1.37.
 
 mod defaults;
-pub(crate) mod policy;
 mod roles;
 
 use std::{sync::Arc, time::Duration};
@@ -22,7 +21,7 @@ use coracle_registry::{
 use coracle_telemetry::Chain;
 use serde_json::{Value, json};
 
-use crate::server::{ApiServer, ApiServerError, first_service_ip};
+use crate::{config::first_service_ip, error::ApiServerError, state::State};
 
 const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
 const CLASSES: [(&str, i64, &str); 2] = [
@@ -43,14 +42,14 @@ const REPAIR_PERIOD: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// [`ApiServerError::Bootstrap`] names the object.
-pub(crate) async fn start(server: &ApiServer) -> Result<(), ApiServerError> {
+pub(crate) async fn start(server: &State) -> Result<(), ApiServerError> {
     defaults::fill(server).await;
     ensure(server).await?;
     roles::ensure(server).await
 }
 
 /// Makes or repairs all but roles and bindings.
-async fn ensure(server: &ApiServer) -> Result<(), ApiServerError> {
+async fn ensure(server: &State) -> Result<(), ApiServerError> {
     for name in NAMESPACES {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         ensure_object(server, ("", "v1", "namespaces"), "", namespace, None).await?;
@@ -103,7 +102,7 @@ async fn ensure(server: &ApiServer) -> Result<(), ApiServerError> {
 
 /// The range that Services' addresses come from, as an object. One that says something else is left as it is: the flag
 /// decides.
-async fn ensure_service_cidr(server: &ApiServer) -> Result<(), ApiServerError> {
+async fn ensure_service_cidr(server: &State) -> Result<(), ApiServerError> {
     let wanted = json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": DEFAULT_SERVICE_CIDR},
         "spec": {"cidrs": [server.config.service_cidr.trunc().to_string()]},
@@ -137,7 +136,7 @@ async fn ensure_service_cidr(server: &ApiServer) -> Result<(), ApiServerError> {
 }
 
 /// Repairs until `server` stops.
-pub(crate) async fn repair(server: Arc<ApiServer>) {
+pub(crate) async fn repair(server: Arc<State>) {
     loop {
         tokio::select! {
             () = server.shutdown.cancelled() => return,
@@ -151,7 +150,7 @@ pub(crate) async fn repair(server: Arc<ApiServer>) {
 
 /// Creates the object, or puts the `owned` field right if it is there. `ports` go with `endpoints`.
 async fn ensure_object(
-    server: &ApiServer,
+    server: &State,
     (group, version, plural): (&str, &str, &str),
     namespace: &str,
     wanted: Value,

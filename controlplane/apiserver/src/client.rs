@@ -6,25 +6,26 @@ use std::{
     task::{Context, Poll},
 };
 
+use coracle_auth::user::UserInfo;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 
-use crate::{authn::Source, body::Held, handler, server::ApiServer, user::UserInfo};
+use crate::{body::Held, handler, source::Source, state::State};
 
 /// A client of `server` with identity `user`.
-pub(crate) fn client(server: Arc<ApiServer>, user: UserInfo) -> kube::Client {
+pub(crate) fn client(server: Arc<State>, user: UserInfo) -> kube::Client {
     kube::Client::new(InProcess { server, source: Source::Part(Arc::new(user)) }, "default")
 }
 
 /// As [`client`], but with the limits of somebody else.
 #[cfg(test)]
-pub(crate) fn outsider(server: Arc<ApiServer>, user: UserInfo) -> kube::Client {
+pub(crate) fn outsider(server: Arc<State>, user: UserInfo) -> kube::Client {
     kube::Client::new(InProcess { server, source: Source::Outsider(Arc::new(user)) }, "default")
 }
 
 #[derive(Clone)]
 struct InProcess {
-    server: Arc<ApiServer>,
+    server: Arc<State>,
     source: Source,
 }
 

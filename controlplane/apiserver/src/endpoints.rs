@@ -17,9 +17,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use coracle_api::{
     decode::{self, ContentType, Decoded, FieldValidation},
-    resource::Gvk,
+    resource::{GroupResource, Gvk},
     status::{FieldErrors, Status},
 };
+use coracle_auth::user::UserInfo;
 use coracle_registry::{
     managed_fields::FieldManager,
     resource::Resource,
@@ -34,12 +35,11 @@ use crate::{
     query::Query,
     reply::Reply,
     request_info::ResourceRequest,
-    server::ApiServer,
+    state::State,
     table::{
         self, IncludeObject, ListMeta, TableOptions,
         accept::{self, Form},
     },
-    user::UserInfo,
 };
 
 /// Most letters of a field manager's name.
@@ -47,7 +47,7 @@ const MANAGER_CHARS: usize = 128;
 
 /// One request to one resource.
 pub(crate) struct Call<'a> {
-    pub(crate) server: &'a Arc<ApiServer>,
+    pub(crate) server: &'a Arc<State>,
     pub(crate) user: &'a UserInfo,
     pub(crate) resource: &'a Arc<Resource>,
     pub(crate) info: &'a ResourceRequest<'a>,
@@ -138,6 +138,12 @@ impl Call<'_> {
     pub(crate) fn recheck(&self, object: &serde_json::Value, expected: &Gvk) -> Result<Decoded, Status> {
         let body = serde_json::to_vec(object).unwrap_or_default();
         decode::decode(&body, ContentType::Json, expected, self.field_validation()?)
+    }
+
+    /// What a verb that is not the resource's is told.
+    pub(crate) fn unsupported(&self) -> Status {
+        let resource = GroupResource::new(self.info.group, self.info.resource_path());
+        Status::method_not_supported(&resource, self.info.verb.as_str())
     }
 
     /// The answer to a write.

@@ -13,13 +13,13 @@ use coracle_registry::{
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::server::ApiServer;
+use crate::state::State;
 
 const PERIOD: Duration = Duration::from_secs(300);
 const LIFETIME: Duration = Duration::from_secs(3600);
 
 /// Deletes what is too old, until `server` stops.
-pub(crate) async fn run(server: Arc<ApiServer>) {
+pub(crate) async fn run(server: Arc<State>) {
     let Some(events) = server.registry.core("events").cloned() else { return };
     loop {
         tokio::select! {
@@ -31,7 +31,7 @@ pub(crate) async fn run(server: Arc<ApiServer>) {
     }
 }
 
-async fn sweep(server: &ApiServer, events: &Resource, oldest: Timestamp) {
+async fn sweep(server: &State, events: &Resource, oldest: Timestamp) {
     let all = events.cache.list(&ListRequest::all(Selection::of(Scope::Resource)));
     for entry in all.map(|all| all.entries).unwrap_or_default() {
         if last_seen(&entry).is_none_or(|seen| seen >= oldest) {
@@ -41,7 +41,7 @@ async fn sweep(server: &ApiServer, events: &Resource, oldest: Timestamp) {
         let options =
             DeleteOptions { resource_version: Some(entry.revision().to_string()), ..DeleteOptions::default() };
         let namespace = entry.namespace().unwrap_or_default();
-        match server.delete(events, namespace, entry.name(), &options).await {
+        match server.store.delete(events, namespace, entry.name(), &options).await {
             Ok(_) => {}
             Err(status) if matches!(status.code, 404 | 409) => {}
             Err(status) => return tracing::warn!(error = %status, "cannot delete old events"),
@@ -66,11 +66,11 @@ mod tests {
 
     #[tokio::test]
     async fn events_go_an_hour_after_they_were_last_seen() {
-        let server = testing::server().await;
+        let server = Arc::clone(&testing::server().await.state);
         let events = server.registry.core("events").unwrap().clone();
         let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "default"},
             "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"}});
-        server.create(&events, "default", event, WriteOptions::default(), None).await.unwrap();
+        server.store.create(&events, "default", event, WriteOptions::default()).await.unwrap();
         server.store.cache.catch_up().await.unwrap();
         let now = Timestamp::now();
         sweep(&server, &events, now.checked_sub(Duration::from_secs(60)).unwrap()).await;

@@ -9,16 +9,16 @@ use std::{
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use coracle_api::channel::{self, Frame as Channel};
+use coracle_auth::authn::{
+    self, bootstrap_token,
+    service_account::{self, TokenSigner},
+    token_file,
+};
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::{Message, WebSocket, protocol::Role};
 
 use crate::{
-    authn::{
-        self, bootstrap_token,
-        service_account::{self, TokenSigner},
-        token_file,
-    },
     list_options::{ListOptions, Token},
     query::Query,
     request_info::RequestInfo,

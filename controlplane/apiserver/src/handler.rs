@@ -6,7 +6,8 @@ mod incoming;
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use coracle_api::{resource::GroupResource, status::Status};
+use coracle_api::status::Status;
+use coracle_auth::{authn::impersonation, user::UserInfo};
 use coracle_registry::{
     part::Part,
     resource::Resource,
@@ -18,8 +19,7 @@ use futures::FutureExt as _;
 use http::{Method, Response, StatusCode, request::Parts};
 
 use crate::{
-    authn::{self, Source, impersonation},
-    authz::{Attributes, admission},
+    admission::rights,
     body::{Body, Held},
     encoding::Form,
     endpoints::{self, Call},
@@ -32,10 +32,10 @@ use crate::{
     reply::{self, Reply},
     request_info::{RequestInfo, ResourceRequest, Verb},
     review, route,
-    server::ApiServer,
+    source::Source,
+    state::State,
     subresource::{self, stream::messages},
     unstored,
-    user::UserInfo,
 };
 
 /// As upstream, `--request-timeout`.
@@ -44,7 +44,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 const SLOW_READER: Duration = Duration::from_secs(15 * 60);
 
 /// Answers one request. Never fails: failures are answers too.
-pub(crate) async fn handle<B>(server: &Arc<ApiServer>, source: Source, parts: Parts, mut body: B) -> Response<Held>
+pub(crate) async fn handle<B>(server: &Arc<State>, source: Source, parts: Parts, mut body: B) -> Response<Held>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {
@@ -92,7 +92,7 @@ struct Course {
 }
 
 async fn route<B>(
-    server: &Arc<ApiServer>,
+    server: &Arc<State>,
     source: &Source,
     parts: &Parts,
     body: &mut B,
@@ -104,15 +104,15 @@ where
 {
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let request = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
-    let user = authn::authenticate(server, source, &parts.headers).await?;
+    let user = source.authenticate(&server.authenticator, &server.limits, &parts.headers).await?;
     let asking = server.limits.asking(&user, source.is_part());
-    if !Arc::ptr_eq(&user, &server.anonymous) {
+    if !server.authenticator.is_anonymous(&user) {
         source.is_somebody(&server.limits, asking)?;
         course.is_known = true;
     }
     route::check(&server.registry, &request)?;
-    let user = impersonation::effective(server, user, &parts.headers)?;
-    let attributes = Attributes::of_request(&user, &parts.method, &request, &query);
+    let user = impersonation::effective(&server.authorizer, user, &parts.headers)?;
+    let attributes = request.attributes(&user, &parts.method, &query);
     if !server.authorizer.allows(&attributes) {
         // Perhaps by a role that was written a moment ago. If the cache cannot follow, the answer is as good as no.
         let _place = server.limits.waiting_place(asking)?;
@@ -160,7 +160,7 @@ where
 
 /// Waits for the revision that a read asks for, if it is not there yet, without a place among those that are served.
 async fn wait_for_revision(
-    server: &ApiServer,
+    server: &State,
     asking: Asking,
     info: &ResourceRequest<'_>,
     query: &Query<'_>,
@@ -185,7 +185,7 @@ enum Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    fn find(server: &'a ApiServer, info: &ResourceRequest<'_>) -> Result<Self, Status> {
+    fn find(server: &'a State, info: &ResourceRequest<'_>) -> Result<Self, Status> {
         if let Some(kind) = review::kind(info) {
             return Ok(Self::Review(kind));
         }
@@ -217,7 +217,7 @@ impl<'a> Target<'a> {
 
     async fn answer(
         self,
-        server: &Arc<ApiServer>,
+        server: &Arc<State>,
         user: &UserInfo,
         parts: &Parts,
         info: &ResourceRequest<'_>,
@@ -246,8 +246,8 @@ impl<'a> Target<'a> {
 }
 
 async fn dispatch(call: &Call<'_>, parts: &Parts) -> Result<Response<Body>, Status> {
-    if admission::concerns(call) {
-        Box::pin(admission::check_request(call)).await?;
+    if rights::concerns(call) {
+        Box::pin(rights::check_request(call)).await?;
     }
     if call.info.subresource.is_empty() {
         let reply = main_resource(call).await?;
@@ -262,7 +262,7 @@ async fn dispatch(call: &Call<'_>, parts: &Parts) -> Result<Response<Body>, Stat
 async fn main_resource(call: &Call<'_>) -> Result<Reply, Status> {
     let verb = call.info.verb;
     if !call.resource.info.verbs.contains(&verb.as_str()) {
-        return Err(unsupported(call));
+        return Err(call.unsupported());
     }
     match verb {
         // Large futures are boxed: the common path stays small.
@@ -274,18 +274,13 @@ async fn main_resource(call: &Call<'_>) -> Result<Reply, Status> {
         Verb::Patch if !call.info.name.is_empty() => Box::pin(endpoints::patch::patch(call, Part::Main)).await,
         Verb::Delete => Box::pin(endpoints::delete::delete(call)).await,
         Verb::DeleteCollection if has_place(call) => Box::pin(endpoints::delete::delete_collection(call)).await,
-        _ => Err(unsupported(call)),
+        _ => Err(call.unsupported()),
     }
 }
 
 /// Whether the URL says where objects are to be: what is in namespaces is only read in all of them at once.
 fn has_place(call: &Call<'_>) -> bool {
     call.info.in_namespace || !call.resource.is_namespaced()
-}
-
-pub(crate) fn unsupported(call: &Call<'_>) -> Status {
-    let resource = GroupResource::new(call.info.group, call.info.resource_path());
-    Status::method_not_supported(&resource, call.info.verb.as_str())
 }
 
 /// Whether a path asks how the server is: always told.

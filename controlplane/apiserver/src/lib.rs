@@ -1,6 +1,6 @@
 //! The Kubernetes API server.
 //!
-//! What is served and where it is kept is [`coracle_registry`]'s. The way of a request:
+//! What is served and where it is kept is [`coracle_registry`]'s; who asks and whether they may is [`coracle_auth`]'s. The way of a request:
 //!
 //! ```text
 //! serve (TLS, HTTP) > handler (panics) > request_info > authn > authz > limits > endpoints/<verb>
@@ -9,13 +9,17 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | [`server`] | [`ApiServer`]: what is built once, and the in-process client |
+//! | [`server`] | [`ApiServer`]: builds, serves, hands out in-process clients |
+//! | [`config`] | what a server is made from |
+//! | `error` | why one cannot start |
+//! | `state` | what its parts share: data only |
+//! | `write` | what a client's object goes through before the store |
 //! | `serve` | listening, TLS, connections |
 //! | `handler` | one request from parts to response |
 //! | `limits`, `progress` | what requests may take at once, and how long answers may stand still |
 //! | [`request_info`], `query`, `list_options` | what a URL asks for, in upstream's terms |
 //! | `route` | which URLs there are: the scope of a path against the scope of the kind |
-//! | `authn`, [`user`], `authz` | who asks, and whether they may |
+//! | `source` | where a request comes from, and so who asks |
 //! | `address` | which addresses are dialled for others |
 //! | `admission` | what a write needs beyond its own validity: quota, limit ranges, rights |
 //! | `endpoints` | one verb a file |
@@ -40,13 +44,13 @@
 
 mod address;
 mod admission;
-mod authn;
-mod authz;
 pub mod body;
 mod bootstrap;
 mod client;
+pub mod config;
 mod encoding;
 mod endpoints;
+mod error;
 mod event_expiry;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
@@ -66,19 +70,25 @@ mod review;
 mod route;
 mod serve;
 pub mod server;
+mod source;
+mod state;
 mod subresource;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
-pub mod user;
 
 pub mod discovery;
 pub mod openapi;
 pub mod table;
 mod unstored;
+mod write;
 
 #[cfg(test)]
 mod tests;
 
-pub use authn::token_file;
-pub use server::{ApiServer, ApiServerConfig, ApiServerError, first_service_ip};
-pub use user::UserInfo;
+pub use config::{ApiServerConfig, first_service_ip};
+pub use coracle_auth::{
+    authn::token_file,
+    user::{self, UserInfo},
+};
+pub use error::ApiServerError;
+pub use server::ApiServer;

@@ -32,10 +32,9 @@ use tokio::{
 };
 
 pub(crate) use self::share::{Flow, Permit, Share};
-use crate::{
-    request_info::{RequestInfo, ResourceRequest, Verb},
-    user::{GROUP_MASTERS, GROUP_NODES, UserInfo},
-};
+use coracle_auth::user::{GROUP_MASTERS, GROUP_NODES, UserInfo};
+
+use crate::request_info::{RequestInfo, ResourceRequest, Verb};
 
 /// For who is told to come back.
 pub(crate) const RETRY_SECS: u32 = 1;

@@ -24,7 +24,7 @@ use crate::{
     query::Query,
     reply::Reply,
     request_info::{ResourceRequest, Verb},
-    server::ApiServer,
+    state::State,
 };
 use summary::Summary;
 
@@ -56,7 +56,7 @@ pub(crate) fn find(request: &ResourceRequest<'_>) -> Option<&'static ResourceInf
 
 /// Serves such a request.
 pub(crate) async fn serve(
-    server: &Arc<ApiServer>,
+    server: &Arc<State>,
     info: &ResourceRequest<'_>,
     query: &Query<'_>,
     about: &'static ResourceInfo,
@@ -93,7 +93,7 @@ pub(crate) async fn serve(
     })))
 }
 
-async fn nodes(server: &Arc<ApiServer>, nodes: &[Arc<Entry>]) -> Vec<Value> {
+async fn nodes(server: &Arc<State>, nodes: &[Arc<Entry>]) -> Vec<Value> {
     let names: Vec<&str> = nodes.iter().map(|node| node.name()).collect();
     let summaries = summaries(server, &names).await;
     let items = nodes.iter().filter_map(|node| {
@@ -116,7 +116,7 @@ fn placed(pods: &[Arc<Entry>]) -> Vec<(&Arc<Entry>, String)> {
     pods.iter().filter_map(|pod| Some((pod, node_of(pod)?))).collect()
 }
 
-async fn pods(server: &Arc<ApiServer>, pods: &[Arc<Entry>]) -> Result<Vec<Value>, Status> {
+async fn pods(server: &Arc<State>, pods: &[Arc<Entry>]) -> Result<Vec<Value>, Status> {
     let placed: Vec<_> = server.limits.beside(pods.iter().map(|pod| pod.json_len()).sum(), || placed(pods)).await?;
     let mut names: Vec<&str> = placed.iter().map(|(_, node)| node.as_str()).collect();
     names.sort_unstable();
@@ -145,7 +145,7 @@ fn metadata(entry: &Entry) -> Value {
 }
 
 /// What those of the nodes say that answer in time.
-async fn summaries(server: &Arc<ApiServer>, names: &[&str]) -> HashMap<String, Summary> {
+async fn summaries(server: &Arc<State>, names: &[&str]) -> HashMap<String, Summary> {
     let nodes: Option<&Arc<Resource>> = server.registry.core("nodes");
     let asked = names.iter().filter_map(|name| {
         let entry = nodes.and_then(|nodes| nodes.cache.get(&nodes.key("", name)))?;

@@ -7,26 +7,28 @@ use std::{
 
 use bytes::Bytes;
 use coracle_api::{exposition, status::Status};
+use coracle_auth::authn::issuer;
 use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
 use serde_json::json;
 
 use crate::{
-    authn::issuer,
     body::Body,
     discovery::{self, Document},
     gzip, metrics, openapi,
     query::Query,
     reply::{Reply, TEXT},
-    server::ApiServer,
+    state::State,
 };
 
+/// Of the issuer's keys and metadata: they change with the cluster's key only.
+const CACHE_CONTROL: HeaderValue = HeaderValue::from_static("public, max-age=3600");
 /// The version whose API this server speaks.
 const MINOR: &str = "37";
 const GIT_VERSION: &str = "v1.37.0+coracle";
 
 /// Serves a path.
 pub(crate) fn serve(
-    server: &Arc<ApiServer>,
+    server: &Arc<State>,
     parts: &Parts,
     path: &str,
     query: &Query<'_>,
@@ -37,9 +39,9 @@ pub(crate) fn serve(
     let accept = parts.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let reply = match path {
         "/healthz" | "/livez" | "/readyz" => health(server, path, query),
-        issuer::CONFIGURATION | issuer::JWKS => issuer::document(server, path),
+        issuer::CONFIGURATION | issuer::JWKS => issuer_document(server, path),
         "/version" => Reply::json(VERSION.clone()),
-        "/metrics" => Reply::new(StatusCode::OK, exposition::CONTENT_TYPE, metrics::text(server)),
+        "/metrics" => Reply::new(StatusCode::OK, exposition::CONTENT_TYPE, metrics::page::text(server)),
         "/" => root(),
         "/api" => document(discovery::api(negotiate(accept)?, &server_address(server, parts))),
         "/apis" => document(discovery::apis(negotiate(accept)?)),
@@ -102,7 +104,15 @@ fn deeper(path: &str) -> Result<Reply, Status> {
     Ok(reply)
 }
 
-fn server_address(server: &ApiServer, parts: &Parts) -> String {
+/// What others need to check this cluster's tokens.
+fn issuer_document(server: &State, path: &str) -> Reply {
+    let (media_type, value) = issuer::document(&server.signer, server.config.advertise, path);
+    let mut reply = Reply::new(StatusCode::OK, media_type, value.to_string());
+    reply.headers.push((header::CACHE_CONTROL, CACHE_CONTROL));
+    reply
+}
+
+fn server_address(server: &State, parts: &Parts) -> String {
     let host = parts.headers.get(header::HOST).and_then(|value| value.to_str().ok());
     host.map_or_else(|| server.config.advertise.to_string(), str::to_owned)
 }
@@ -161,7 +171,7 @@ fn root() -> Reply {
 /// One check: its name, and what is wrong.
 type Check = (&'static str, Option<Cow<'static, str>>);
 
-fn checks(server: &ApiServer) -> Vec<Check> {
+fn checks(server: &State) -> Vec<Check> {
     let stopping = server.shutdown.is_cancelled().then_some("the server is shutting down".into());
     let bootstrapped = (!server.is_bootstrapped()).then_some("the first objects are still being written".into());
     vec![
@@ -174,12 +184,12 @@ fn checks(server: &ApiServer) -> Vec<Check> {
 }
 
 /// What else runs in this process.
-fn parts(server: &ApiServer) -> Vec<Check> {
+fn parts(server: &State) -> Vec<Check> {
     let wrong = |well: bool| (!well).then_some(Cow::Borrowed("it has died and is started again"));
     server.health.parts().into_iter().map(|(part, well)| (part, wrong(well))).collect()
 }
 
-fn health(server: &ApiServer, path: &str, query: &Query<'_>) -> Reply {
+fn health(server: &State, path: &str, query: &Query<'_>) -> Reply {
     let name = path.trim_start_matches('/');
     let excluded: Vec<&str> = query.all("exclude").collect();
     let parts = if name == "healthz" { parts(server) } else { Vec::new() };
@@ -205,7 +215,7 @@ fn health(server: &ApiServer, path: &str, query: &Query<'_>) -> Reply {
     Reply::new(status, TEXT, text)
 }
 
-fn one_check(server: &ApiServer, name: &str) -> Result<Response<Body>, Status> {
+fn one_check(server: &State, name: &str) -> Result<Response<Body>, Status> {
     let (_, wrong) = checks(server).into_iter().find(|(check, _)| *check == name).ok_or_else(Status::no_such_path)?;
     let reply = match wrong {
         None => Reply::new(StatusCode::OK, TEXT, "ok"),

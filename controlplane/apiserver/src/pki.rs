@@ -30,7 +30,7 @@ mod file;
 mod issue;
 mod kubeconfig;
 
-use crate::user::{GROUP_MASTERS, GROUP_NODES};
+use coracle_auth::user::{GROUP_MASTERS, GROUP_NODES};
 pub use file::{keep_private, write_private};
 use issue::{Authority, AuthorityName, CA, KUBELET_CA, Profile};
 

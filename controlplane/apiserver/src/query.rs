@@ -1,8 +1,8 @@
-//! Query strings: percent-decoding and typed access, strict where upstream is strict.
+//! Query strings: typed access, strict where upstream is strict.
 
 use std::{borrow::Cow, time::Duration};
 
-use coracle_api::status::Status;
+use coracle_api::{percent::decode, status::Status};
 
 /// A parsed query string. Parameters keep their order; the first of a name counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -97,29 +97,6 @@ fn duration(text: &str) -> Result<Option<Duration>, String> {
     Ok((!text.starts_with('-')).then_some(duration))
 }
 
-/// Decodes percent escapes, and `+` as a space where `plus` says so.
-pub(crate) fn decode(text: &str, plus: bool) -> Cow<'_, str> {
-    if !text.bytes().any(|byte| byte == b'%' || (plus && byte == b'+')) {
-        return Cow::Borrowed(text);
-    }
-    let bytes = text.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        let escape = bytes.get(at + 1..at + 3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match (byte, escape.and_then(|digits| u8::from_str_radix(digits, 16).ok())) {
-            (b'%', Some(value)) => {
-                decoded.push(value);
-                at += 2;
-            }
-            (b'+', _) if plus => decoded.push(b' '),
-            _ => decoded.push(byte),
-        }
-        at += 1;
-    }
-    Cow::Owned(String::from_utf8(decoded).unwrap_or_else(|bad| String::from_utf8_lossy(bad.as_bytes()).into_owned()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,12 +134,5 @@ mod tests {
         check("5x", Err("unknown unit \"x\" in duration \"5x\""));
         check("soon", Err("invalid duration \"soon\""));
         check("--3s", Err("invalid duration \"--3s\""));
-    }
-
-    #[test]
-    fn bad_escapes_stay() {
-        assert_eq!(decode("100%", true), "100%");
-        assert_eq!(decode("%zz+", false), "%zz+");
-        assert_eq!(decode("%ff", false), "\u{fffd}");
     }
 }

@@ -6,9 +6,14 @@
 
 use std::borrow::Cow;
 
+use coracle_api::percent;
+use coracle_auth::{
+    authz::{Attributes, ResourceTarget, Target},
+    user::UserInfo,
+};
 use http::Method;
 
-use crate::query::{self, Query};
+use crate::query::Query;
 
 /// What is done, as authorization sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +100,25 @@ pub enum RequestInfo<'a> {
 }
 
 impl<'a> RequestInfo<'a> {
+    /// What authorization is asked for `user`'s request.
+    pub(crate) fn attributes(&'a self, user: &'a UserInfo, method: &Method, query: &'a Query<'a>) -> Attributes<'a> {
+        match self {
+            Self::NonResource { path } => Attributes { user, verb: path_verb(method), target: Target::Path(path) },
+            Self::Resource(request) => Attributes {
+                user,
+                verb: request.verb.as_str(),
+                target: Target::Resource(ResourceTarget {
+                    group: request.group,
+                    resource: request.resource,
+                    subresource: request.subresource,
+                    namespace: &request.namespace,
+                    name: &request.name,
+                    field_selector: query.text("fieldSelector"),
+                }),
+            },
+        }
+    }
+
     /// Takes `path` apart.
     pub fn parse(method: &Method, path: &'a str, query: &Query<'_>) -> Self {
         let trimmed = path.trim_end_matches('/');
@@ -130,7 +154,7 @@ impl<'a> RequestInfo<'a> {
         };
         if first == "namespaces" {
             if let Some(namespace) = parts.next() {
-                request.namespace = query::decode(namespace, false);
+                request.namespace = percent::decode(namespace, false);
                 request.name = request.namespace.clone();
                 match parts.next() {
                     None => {}
@@ -165,7 +189,7 @@ impl<'a> RequestInfo<'a> {
 impl<'a> ResourceRequest<'a> {
     fn take_name(&mut self, parts: &mut Segments<'a>) {
         if let Some(name) = parts.next() {
-            self.name = query::decode(name, false);
+            self.name = percent::decode(name, false);
         }
         if let Some(subresource) = parts.next() {
             self.subresource = subresource;
@@ -219,6 +243,19 @@ impl<'a> Segments<'a> {
         let (first, rest) = self.0.split_once('/').unwrap_or((self.0, ""));
         self.0 = rest;
         Some(first)
+    }
+}
+
+fn path_verb(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "get",
+        Method::HEAD => "head",
+        Method::POST => "post",
+        Method::PUT => "put",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        Method::OPTIONS => "options",
+        _ => "other",
     }
 }
 

@@ -11,6 +11,11 @@ use coracle_api::{
     resource::Gvk,
     status::{FieldErrors, Status},
 };
+use coracle_auth::{
+    authn::service_account::ISSUER,
+    authz::{Attributes, Decision, ResourceTarget, Target},
+    user::UserInfo,
+};
 use coracle_registry::{
     store::cache_status,
     strategy::{ResourceInfo, Scope},
@@ -19,14 +24,11 @@ use http::{HeaderMap, StatusCode, header};
 use serde_json::{Value, json};
 
 use crate::{
-    authn::{self, service_account::ISSUER},
-    authz::{Attributes, Decision, ResourceTarget, Target},
     endpoints::content_type,
     reply::Reply,
     request_info::{ResourceRequest, Verb},
-    server::ApiServer,
+    state::State,
     table::accept::takes_object,
-    user::UserInfo,
 };
 
 /// The kinds of reviews, for discovery and OpenAPI. They have no store, so they are none of the registry's.
@@ -84,7 +86,7 @@ pub(crate) fn kind(request: &ResourceRequest<'_>) -> Option<&'static str> {
 
 /// Answers a review.
 pub(crate) async fn create(
-    server: &Arc<ApiServer>,
+    server: &Arc<State>,
     user: &UserInfo,
     request: &ResourceRequest<'_>,
     kind: &str,
@@ -173,7 +175,7 @@ fn subject(spec: &Value) -> UserInfo {
     }
 }
 
-fn access(server: &ApiServer, user: &UserInfo, spec: &Value) -> Value {
+fn access(server: &State, user: &UserInfo, spec: &Value) -> Value {
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     let text = |field: &str| meta::get_str(resource, &[field]);
     let fields = field_selector(&resource["fieldSelector"]);
@@ -220,7 +222,7 @@ fn field_selector(selector: &Value) -> Option<String> {
 
 // === rules ===
 
-fn rules(server: &ApiServer, user: &UserInfo, spec: &Value) -> Result<Value, Status> {
+fn rules(server: &State, user: &UserInfo, spec: &Value) -> Result<Value, Status> {
     let namespace = meta::get_str(spec, &["namespace"]);
     if namespace.is_empty() {
         return Err(Status::bad_request("no namespace on request"));
@@ -237,7 +239,7 @@ fn rules(server: &ApiServer, user: &UserInfo, spec: &Value) -> Result<Value, Sta
 
 // === tokens ===
 
-async fn token(server: &ApiServer, spec: &Value) -> Result<Value, Status> {
+async fn token(server: &State, spec: &Value) -> Result<Value, Status> {
     let token = meta::get_str(spec, &["token"]);
     if token.is_empty() {
         return Err(Status::bad_request("token is required for TokenReview in authentication"));
@@ -246,7 +248,7 @@ async fn token(server: &ApiServer, spec: &Value) -> Result<Value, Status> {
     if audiences.is_empty() {
         audiences.push(ISSUER);
     }
-    let Some(accepted) = authn::authenticate_token(server, token, &audiences).await else {
+    let Some(accepted) = server.authenticator.token(token, &audiences).await else {
         return Ok(json!({"user": {}, "error": "invalid bearer token"}));
     };
     Ok(json!({"authenticated": true, "user": accepted.user.to_value(), "audiences": accepted.audiences}))

@@ -10,6 +10,7 @@ mod tls;
 
 use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 
+use coracle_auth::authn::x509;
 use coracle_telemetry::Chain;
 use http::{Request, Response};
 use hyper::{body::Incoming, service::service_fn};
@@ -30,13 +31,7 @@ use self::{
     connections::{Connections, Slot},
     socket::Socket,
 };
-use crate::{
-    authn::{Source, x509},
-    body::Held,
-    handler,
-    progress::Streams,
-    server::{ApiServer, ApiServerError},
-};
+use crate::{body::Held, error::ApiServerError, handler, progress::Streams, source::Source, state::State};
 
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long requests under way get at shutdown.
@@ -55,7 +50,7 @@ const H1_BUFFER: usize = 128 * 1024;
 
 /// Serves until `shutdown`.
 pub(crate) async fn serve(
-    server: Arc<ApiServer>,
+    server: Arc<State>,
     listener: TcpListener,
     shutdown: CancellationToken,
 ) -> Result<(), ApiServerError> {
@@ -109,13 +104,7 @@ async fn accept(listener: &TcpListener, connections: &Arc<Connections>) -> Optio
     }
 }
 
-async fn connection(
-    server: Arc<ApiServer>,
-    acceptor: TlsAcceptor,
-    socket: Socket,
-    slot: Slot,
-    drain: CancellationToken,
-) {
+async fn connection(server: Arc<State>, acceptor: TlsAcceptor, socket: Socket, slot: Slot, drain: CancellationToken) {
     let opened = Instant::now();
     let accepted = tokio::time::timeout(connection::ANONYMOUS, acceptor.accept(socket.clone()));
     let stream = match accepted.await {
@@ -132,7 +121,7 @@ async fn connection(
 
 /// Speaks HTTP until one of the two has enough.
 async fn exchange(
-    server: Arc<ApiServer>,
+    server: Arc<State>,
     connection: Arc<Connection>,
     stream: TlsStream<Socket>,
     mut watchman: Watchman,

@@ -19,7 +19,6 @@ use serde_json::{Value, json};
 use crate::{
     body::Body,
     endpoints::{self, Call},
-    handler::unsupported,
     reply::Reply,
     request_info::Verb,
 };
@@ -56,7 +55,7 @@ pub(crate) async fn serve(call: &Call<'_>, parts: &Parts) -> Result<Response<Bod
             return Box::pin(stream::upgrade(call, parts, *subresource)).await;
         }
         (Subresource::Proxy, _) => return Box::pin(stream::proxy(call, parts)).await,
-        _ => Err(unsupported(call)),
+        _ => Err(call.unsupported()),
     };
     reply.map(Reply::into_response)
 }

@@ -5,13 +5,14 @@ use std::{
     sync::Arc,
 };
 
+use coracle_auth::user::UserInfo;
 use coracle_store::{Backend, memory::MemoryBackend};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    config::ApiServerConfig,
     pki::{Pki, ServerNames},
-    server::{ApiServer, ApiServerConfig},
-    user::UserInfo,
+    server::ApiServer,
 };
 
 /// The service range of test servers.

@@ -2,6 +2,7 @@
 
 mod apply;
 mod authorization;
+mod authorizer;
 mod bad_input;
 mod connections;
 mod crud;
@@ -16,6 +17,7 @@ mod nodes;
 mod pod_admission;
 mod quota;
 mod raw;
+mod rbac;
 mod reads;
 mod routes;
 mod services;

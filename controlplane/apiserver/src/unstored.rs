@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 
 use coracle_api::{meta, resource::GroupResource, status::Status};
+use coracle_auth::user::UserInfo;
 use coracle_registry::{
     cells::{self, NAME, items, string, text},
     strategy::{Column, ResourceInfo, Scope, Strategy},
@@ -16,13 +17,12 @@ use crate::{
     query::Query,
     reply::Reply,
     request_info::{ResourceRequest, Verb},
-    server::ApiServer,
+    state::State,
     subresource,
     table::{
         self, ListMeta, TableOptions,
         accept::{self, Form},
     },
-    user::UserInfo,
 };
 
 static BINDINGS: ResourceInfo = ResourceInfo {
@@ -62,7 +62,7 @@ pub(crate) fn find(request: &ResourceRequest<'_>) -> Option<&'static ResourceInf
 
 /// One request to one of these.
 pub(crate) struct Request<'a> {
-    pub(crate) server: &'a std::sync::Arc<ApiServer>,
+    pub(crate) server: &'a std::sync::Arc<State>,
     pub(crate) user: &'a UserInfo,
     pub(crate) info: &'a ResourceRequest<'a>,
     pub(crate) query: &'a Query<'a>,

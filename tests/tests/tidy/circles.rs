@@ -18,7 +18,7 @@ use super::{attributes, is_of_tests, is_test_file, parse, report, sources};
 const LARGEST: &[(&str, usize)] = &[
     ("agent", 30),
     ("agent/shim", 2),
-    ("controlplane/apiserver", 80),
+    ("controlplane/apiserver", 8),
     ("controlplane/controllers", 2),
     ("controlplane/registry", 4),
     ("controlplane/store", 2),

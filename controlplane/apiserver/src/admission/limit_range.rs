@@ -14,18 +14,18 @@ use coracle_api::{
 use coracle_registry::{fill as fields, resource::Resource, store::cache_status, watch_cache::Scope};
 use serde_json::Value;
 
-use crate::ApiServer;
+use crate::state::State;
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
 /// The LimitRanges of a namespace, of this moment.
-pub(crate) async fn in_namespace(server: &ApiServer, namespace: &str) -> Result<Vec<Value>, Status> {
+pub(crate) async fn in_namespace(server: &State, namespace: &str) -> Result<Vec<Value>, Status> {
     server.store.cache.catch_up().await.map_err(cache_status)?;
     Ok(known(server, namespace))
 }
 
 /// Those that the cache knows of.
-fn known(server: &ApiServer, namespace: &str) -> Vec<Value> {
+fn known(server: &State, namespace: &str) -> Vec<Value> {
     let ranges = server.registry.core("limitranges");
     ranges.map_or_else(Vec::new, |ranges| ranges.objects(Scope::Namespace(namespace.to_owned())))
 }
@@ -34,12 +34,7 @@ fn known(server: &ApiServer, namespace: &str) -> Vec<Value> {
 ///
 /// # Errors
 /// 403 with everything that is out of range.
-pub(crate) async fn check(
-    server: &ApiServer,
-    resource: &Resource,
-    namespace: &str,
-    object: &Value,
-) -> Result<(), Status> {
+pub(crate) async fn check(server: &State, resource: &Resource, namespace: &str, object: &Value) -> Result<(), Status> {
     if !resource.is_core("pods") && !resource.is_core("persistentvolumeclaims") {
         return Ok(());
     }
@@ -51,12 +46,7 @@ pub(crate) async fn check(
 }
 
 /// The same against those that the cache knows of.
-pub(crate) fn check_known(
-    server: &ApiServer,
-    resource: &Resource,
-    namespace: &str,
-    object: &Value,
-) -> Result<(), Status> {
+pub(crate) fn check_known(server: &State, resource: &Resource, namespace: &str, object: &Value) -> Result<(), Status> {
     for range in known(server, namespace) {
         let problems = if resource.is_core("pods") { pod(&range, object) } else { claim(&range, object) };
         let why = match &problems[..] {

@@ -15,7 +15,7 @@ use coracle_registry::{
 use serde_json::{Value, json};
 
 use super::{priority, runtime_class, service_account};
-use crate::{ApiServer, authz::node::restriction::names_secrets};
+use crate::{admission::node_restriction::names_secrets, state::State};
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// How long a pod stays on a node that is gone.
@@ -38,7 +38,7 @@ impl Surroundings {
     /// # Errors
     /// 403 for an account or a class that does not exist, and for a mirror pod that refers to what it may not.
     pub(crate) async fn of(
-        server: &ApiServer,
+        server: &State,
         resource: &Resource,
         namespace: &str,
         object: &Value,

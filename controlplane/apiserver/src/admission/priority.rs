@@ -12,7 +12,7 @@ use coracle_registry::{
 };
 use serde_json::Value;
 
-use crate::ApiServer;
+use crate::state::State;
 
 const PREEMPT: &str = "PreemptLowerPriority";
 
@@ -23,12 +23,12 @@ fn is_class(resource: &Resource) -> bool {
     (resource.info.group, resource.info.plural) == (GROUP, PLURAL)
 }
 
-fn classes(server: &ApiServer) -> Option<&Resource> {
+fn classes(server: &State) -> Option<&Resource> {
     server.registry.get(GROUP, "v1", PLURAL).map(std::convert::AsRef::as_ref)
 }
 
 /// The class of that name, the global default for no name (or null without one), or why the pod cannot have it.
-pub(super) async fn look_up(server: &ApiServer, name: &str) -> Result<Result<Value, String>, Status> {
+pub(super) async fn look_up(server: &State, name: &str) -> Result<Result<Value, String>, Status> {
     let Some(classes) = classes(server) else { return Ok(Ok(Value::Null)) };
     if name.is_empty() {
         return Ok(Ok(global_default(classes).unwrap_or_default()));
@@ -76,7 +76,7 @@ pub(super) fn fill(spec: &mut Value, class: &Value) -> Result<(), String> {
 ///
 /// # Errors
 /// 403 with the name of the other.
-pub(super) fn check_class(server: &ApiServer, resource: &Resource, class: &Value) -> Result<(), Status> {
+pub(super) fn check_class(server: &State, resource: &Resource, class: &Value) -> Result<(), Status> {
     if !is_class(resource) || class["globalDefault"] != true {
         return Ok(());
     }
@@ -92,7 +92,7 @@ pub(super) fn check_class(server: &ApiServer, resource: &Resource, class: &Value
 }
 
 /// The same, of this moment.
-pub(super) async fn check_new_class(server: &ApiServer, resource: &Resource, class: &Value) -> Result<(), Status> {
+pub(super) async fn check_new_class(server: &State, resource: &Resource, class: &Value) -> Result<(), Status> {
     if is_class(resource) {
         server.store.cache.catch_up().await.map_err(cache_status)?;
     }

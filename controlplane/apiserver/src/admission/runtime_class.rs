@@ -7,10 +7,10 @@ use coracle_registry::cells::{items, string};
 use serde_json::{Map, Value};
 
 use super::new_pod::push;
-use crate::ApiServer;
+use crate::state::State;
 
 /// The class of that name (null for no name), or why the pod cannot have it.
-pub(super) async fn look_up(server: &ApiServer, name: &str) -> Result<Result<Value, String>, Status> {
+pub(super) async fn look_up(server: &State, name: &str) -> Result<Result<Value, String>, Status> {
     let classes = server.registry.get("node.k8s.io", "v1", "runtimeclasses");
     let Some(classes) = classes.filter(|_| !name.is_empty()) else { return Ok(Ok(Value::Null)) };
     let found = server.store.current(classes, &classes.key("", name)).await?;

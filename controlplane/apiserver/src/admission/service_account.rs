@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::new_pod::push;
-use crate::ApiServer;
+use crate::state::State;
 
 const DEFAULT: &str = "default";
 /// How long a pod waits for the account `default`. Upstream asks ten times, 100 to 200 ms apart.
@@ -34,7 +34,7 @@ pub(super) fn name(spec: &Value) -> &str {
 }
 
 /// The account, or why the pod cannot have it.
-pub(super) async fn look_up(server: &ApiServer, namespace: &str, name: &str) -> Result<Result<Value, String>, Status> {
+pub(super) async fn look_up(server: &State, namespace: &str, name: &str) -> Result<Result<Value, String>, Status> {
     let Some(accounts) = server.registry.core("serviceaccounts") else { return Ok(Ok(Value::Null)) };
     let key = accounts.key(namespace, name);
     let deadline = Instant::now() + if name == DEFAULT { PATIENCE } else { Duration::ZERO };

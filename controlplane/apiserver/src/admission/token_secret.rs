@@ -8,13 +8,11 @@
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use coracle_api::{meta, status::Status};
+use coracle_auth::authn::service_account::{ISSUER, TokenSubject, claims};
 use coracle_registry::{object_meta::metadata_mut, resource::Resource};
 use serde_json::Value;
 
-use crate::{
-    ApiServer,
-    authn::service_account::{ISSUER, TokenSubject, claims},
-};
+use crate::state::State;
 
 const TYPE: &str = "kubernetes.io/service-account-token";
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
@@ -24,7 +22,7 @@ const LIFETIME_SECS: i64 = 100 * 365 * 24 * 3600;
 
 /// Fills a new Secret, which has its name and UID.
 pub(crate) async fn fill(
-    server: &ApiServer,
+    server: &State,
     resource: &Resource,
     namespace: &str,
     secret: &mut Value,
@@ -36,7 +34,7 @@ pub(crate) async fn fill(
 }
 
 /// Fills in what a change took out of a Secret.
-pub(crate) fn refill(server: &ApiServer, resource: &Resource, secret: &mut Value) -> Result<(), Status> {
+pub(crate) fn refill(server: &State, resource: &Resource, secret: &mut Value) -> Result<(), Status> {
     let Some(account) = account_of(resource, secret).map(str::to_owned) else { return Ok(()) };
     let Some(accounts) = server.registry.core("serviceaccounts") else { return Ok(()) };
     let namespace = meta::namespace(secret).to_owned();
@@ -52,7 +50,7 @@ fn account_of<'a>(resource: &Resource, secret: &'a Value) -> Option<&'a str> {
 
 /// Adds what is missing, and the present certificate of the cluster.
 fn complete(
-    server: &ApiServer,
+    server: &State,
     namespace: &str,
     secret: &mut Value,
     account: &str,
@@ -75,13 +73,7 @@ fn complete(
     Ok(())
 }
 
-fn token(
-    server: &ApiServer,
-    namespace: &str,
-    secret: &Value,
-    account: &str,
-    account_uid: &str,
-) -> Result<String, Status> {
+fn token(server: &State, namespace: &str, secret: &Value, account: &str, account_uid: &str) -> Result<String, Status> {
     let now_secs = jiff::Timestamp::now().as_second();
     let subject = TokenSubject {
         namespace: namespace.to_owned(),

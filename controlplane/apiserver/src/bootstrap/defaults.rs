@@ -11,7 +11,7 @@ use coracle_api::status::Status;
 use coracle_registry::{part::Part, resource::Resource, store::update::Change};
 use serde_json::Value;
 
-use crate::server::ApiServer;
+use crate::state::State;
 
 /// The kinds that hold a template of what others run.
 const TEMPLATES: [(&str, &str, &str); 7] = [
@@ -25,7 +25,7 @@ const TEMPLATES: [(&str, &str, &str); 7] = [
 ];
 
 /// Writes the defaults that stored objects lack. One that cannot be written is told of, and stays as it is.
-pub(super) async fn fill(server: &ApiServer) {
+pub(super) async fn fill(server: &State) {
     for (group, version, plural) in TEMPLATES {
         let Some(resource) = server.registry.get(group, version, plural) else { continue };
         let mut filled = 0_usize;
@@ -58,7 +58,7 @@ fn lacking(resource: &Resource) -> Vec<(String, String)> {
     entries.map(|entry| (entry.namespace().unwrap_or_default().to_owned(), entry.name().to_owned())).collect()
 }
 
-async fn fill_one(server: &ApiServer, resource: &Resource, namespace: &str, name: &str) -> Result<(), Status> {
+async fn fill_one(server: &State, resource: &Resource, namespace: &str, name: &str) -> Result<(), Status> {
     let fill = |stored: &Value| {
         let mut full = stored.clone();
         resource.strategy.default(&mut full);

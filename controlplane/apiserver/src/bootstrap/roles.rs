@@ -1,4 +1,4 @@
-//! Brings the roles and bindings of [`policy`] into the cluster and keeps at least what they give.
+//! Brings the roles and bindings of [`bootstrap_policy`] into the cluster and keeps at least what they give.
 //!
 //! What somebody added stays, what somebody took away comes back at the next start, unless the object says
 //! `rbac.authorization.kubernetes.io/autoupdate: "false"`.
@@ -6,6 +6,10 @@
 //! Source: `pkg/registry/rbac/rest/storage_rbac.go` and `pkg/registry/rbac/reconciliation` at v1.37.
 
 use coracle_api::{meta, status::Status};
+use coracle_auth::authz::{
+    bootstrap_policy, escalation,
+    rule::{Pool, Rule},
+};
 use coracle_registry::{
     part::Part,
     resource::Resource,
@@ -14,14 +18,7 @@ use coracle_registry::{
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::Value;
 
-use super::policy;
-use crate::{
-    authz::{
-        escalation,
-        rule::{Pool, Rule},
-    },
-    server::{ApiServer, ApiServerError},
-};
+use crate::{error::ApiServerError, state::State};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
@@ -32,8 +29,8 @@ const WRITES: usize = 64;
 ///
 /// # Errors
 /// [`ApiServerError::Bootstrap`] names the object.
-pub(super) async fn ensure(server: &ApiServer) -> Result<(), ApiServerError> {
-    let policy = policy::read();
+pub(super) async fn ensure(server: &State) -> Result<(), ApiServerError> {
+    let policy = bootstrap_policy::read();
     for objects in [policy.roles, policy.bindings] {
         let writes = objects.into_iter().map(|object| ensure_object(server, object));
         futures::stream::iter(writes).buffer_unordered(WRITES).try_collect::<()>().await?;
@@ -41,7 +38,7 @@ pub(super) async fn ensure(server: &ApiServer) -> Result<(), ApiServerError> {
     Ok(())
 }
 
-async fn ensure_object(server: &ApiServer, wanted: Value) -> Result<(), ApiServerError> {
+async fn ensure_object(server: &State, wanted: Value) -> Result<(), ApiServerError> {
     let plural = match wanted["kind"].as_str().unwrap_or_default() {
         "ClusterRole" => "clusterroles",
         "Role" => "roles",
@@ -56,7 +53,7 @@ async fn ensure_object(server: &ApiServer, wanted: Value) -> Result<(), ApiServe
     reconcile(server, resource, &wanted).await.map_err(fail)
 }
 
-async fn reconcile(server: &ApiServer, resource: &Resource, wanted: &Value) -> Result<(), Status> {
+async fn reconcile(server: &State, resource: &Resource, wanted: &Value) -> Result<(), Status> {
     let (namespace, name) = (meta::namespace(wanted), meta::name(wanted));
     let Some(current) = server.store.current(resource, &resource.key(namespace, name)).await? else {
         return create(server, resource, wanted).await;
@@ -66,7 +63,7 @@ async fn reconcile(server: &ApiServer, resource: &Resource, wanted: &Value) -> R
     }
     if wanted.get("roleRef").is_some() && current.object["roleRef"] != wanted["roleRef"] {
         // What a binding refers to cannot be changed.
-        match server.delete(resource, namespace, name, &Default::default()).await {
+        match server.store.delete(resource, namespace, name, &Default::default()).await {
             Err(status) if status.code != 404 => return Err(status),
             _ => return create(server, resource, wanted).await,
         }
@@ -83,7 +80,7 @@ async fn reconcile(server: &ApiServer, resource: &Resource, wanted: &Value) -> R
     changed.await.map(|_| ())
 }
 
-async fn create(server: &ApiServer, resource: &Resource, wanted: &Value) -> Result<(), Status> {
+async fn create(server: &State, resource: &Resource, wanted: &Value) -> Result<(), Status> {
     let created = server.store.create(resource, meta::namespace(wanted), wanted.clone(), WriteOptions::default());
     match created.await {
         Err(status) if status.code != 409 => Err(status),

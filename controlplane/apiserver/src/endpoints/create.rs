@@ -4,6 +4,7 @@ use coracle_api::{
     meta,
     status::{Cause, Status},
 };
+use coracle_auth::authz::{self, Attributes, ResourceTarget, Target};
 use coracle_registry::{
     managed_fields::FieldManager,
     store::{WriteOptions, Written},
@@ -12,11 +13,7 @@ use coracle_registry::{
 use serde_json::Value;
 
 use super::Call;
-use crate::{
-    admission,
-    authz::{self, Attributes, ResourceTarget, Target},
-    reply::Reply,
-};
+use crate::{admission, reply::Reply};
 
 /// Makes an object.
 pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Status> {

@@ -40,7 +40,7 @@ pub(crate) async fn delete(call: &Call<'_>) -> Result<Reply, Status> {
     if call.resource.is_core("namespaces") && IMMORTAL.contains(&name) {
         return Err(Status::forbidden(&call.resource.group_resource, name, "this namespace may not be deleted"));
     }
-    match call.server.delete(call.resource, namespace, name, &options).await? {
+    match call.server.store.delete(call.resource, namespace, name, &options).await? {
         Deleted::Gone { json, .. }
             if call.resource.info.group.is_empty() && RETURNED.contains(&call.resource.info.plural) =>
         {
@@ -70,7 +70,7 @@ pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Reply, Status> 
         if call.resource.is_core("namespaces") && IMMORTAL.contains(&entry.name()) {
             continue;
         }
-        match call.server.delete(call.resource, namespace, entry.name(), &options).await {
+        match call.server.store.delete(call.resource, namespace, entry.name(), &options).await {
             Ok(_) => items.push(call.resource.shown_json(entry.json_bytes())),
             Err(status) if status.code == 404 => {}
             Err(status) => return Err(status),

@@ -1,6 +1,7 @@
+use coracle_auth::user::UserInfo;
 use serde_json::json;
 
-use crate::{testing, user::UserInfo};
+use crate::testing;
 
 async fn text(server: &std::sync::Arc<crate::ApiServer>) -> String {
     let request = http::Request::get("/metrics").body(Vec::new()).unwrap();

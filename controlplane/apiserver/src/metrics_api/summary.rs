@@ -8,7 +8,7 @@ use http_body_util::{BodyExt as _, Limited};
 use serde_json::{Value, json};
 
 use crate::{
-    server::ApiServer,
+    state::State,
     subresource::stream::{
         location::{self, Target},
         node,
@@ -24,7 +24,7 @@ pub(super) struct Summary(Value);
 
 impl Summary {
     /// Asks the agent of a node, given as stored.
-    pub(super) async fn fetch(server: &ApiServer, node: &[u8]) -> Result<Self, Status> {
+    pub(super) async fn fetch(server: &State, node: &[u8]) -> Result<Self, Status> {
         let node: Value = serde_json::from_slice(node).map_err(Status::internal)?;
         let target = Target { agent: location::agent_on(server, &node)?, path_and_query: "/stats/summary".to_owned() };
         let response = node::get(server, &target).await?;

@@ -6,11 +6,11 @@ use std::{
 };
 
 use coracle_api::status::Status;
+use coracle_auth::authn::x509::Holder;
 use tokio::time::Instant;
 
 use super::{connections::Slot, socket::Socket};
 use crate::{
-    authn::x509::Holder,
     limits::{Asking, Limits, Permit, Place},
     progress::Progress,
 };

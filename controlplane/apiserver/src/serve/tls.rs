@@ -8,9 +8,9 @@ use rustls::{
     server::{NoServerSessionStorage, WebPkiClientVerifier},
 };
 
-use crate::server::{ApiServer, ApiServerError};
+use crate::{error::ApiServerError, state::State};
 
-pub(super) fn config(server: &ApiServer) -> Result<ServerConfig, ApiServerError> {
+pub(super) fn config(server: &State) -> Result<ServerConfig, ApiServerError> {
     let pki = &server.config.pki;
     let provider = Arc::new(provider());
     let mut roots = RootCertStore::empty();

@@ -103,7 +103,7 @@ async fn disrupt(call: &Call<'_>, mut options: DeleteOptions) -> Result<Reply, S
 }
 
 async fn delete(call: &Call<'_>, options: &DeleteOptions) -> Result<Reply, Status> {
-    call.server.delete(call.resource, &call.info.namespace, &call.info.name, options).await?;
+    call.server.store.delete(call.resource, &call.info.namespace, &call.info.name, options).await?;
     Ok(success())
 }
 

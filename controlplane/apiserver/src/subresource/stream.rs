@@ -24,6 +24,7 @@ use coracle_api::{
     resource::Gvk,
     status::{FieldErrors, Status},
 };
+use coracle_auth::authz::{Attributes, ResourceTarget, Target};
 use coracle_registry::strategy::Subresource;
 use futures::{FutureExt as _, future::BoxFuture};
 use http::{Response, StatusCode, request::Parts};
@@ -32,7 +33,6 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::{
-    authz::{Attributes, ResourceTarget, Target},
     body::Body,
     endpoints::Call,
     query::Query,

@@ -9,15 +9,12 @@ use coracle_api::{
     resource::{GroupResource, Gvk},
     status::{FieldErrors, Status},
 };
+use coracle_auth::authn::service_account::{ISSUER, TokenSubject, claims};
 use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::{
-    authn::service_account::{ISSUER, TokenSubject, claims},
-    endpoints::Call,
-    reply::Reply,
-};
+use crate::{endpoints::Call, reply::Reply};
 
 const DEFAULT_SECS: i64 = 3600;
 const MIN_SECS: i64 = 600;

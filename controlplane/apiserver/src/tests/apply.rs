@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use coracle_auth::user::UserInfo;
 use serde_json::{Value, json};
 
 use super::raw::{CONFIG_MAPS, PODS, Raw, admin, config_map, pod};
-use crate::{ApiServer, testing, user::UserInfo};
+use crate::{ApiServer, testing};
 
 const APPLY: &str = "application/apply-patch+yaml";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use coracle_auth::user::UserInfo;
 use http::Request;
 use serde_json::{Value, json};
 
 use super::raw::{PODS, Raw, pod};
-use crate::{ApiServer, testing, user::UserInfo};
+use crate::{ApiServer, testing};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const ACCESS: &str = "/apis/authorization.k8s.io/v1";

@@ -1,9 +1,10 @@
 //! What users see of their mistakes.
 
+use coracle_auth::user::UserInfo;
 use serde_json::{Value, json};
 
 use super::raw::{CONFIG_MAPS, PODS, Raw, admin, config_map, pod};
-use crate::{testing, user::UserInfo};
+use crate::testing;
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
@@ -216,7 +217,7 @@ async fn nodes_reach_only_what_is_theirs() {
             json!([{"name": "s", "secret": {"secretName": if on == "n1" { "used" } else { "unused" }}}]);
         assert_eq!(admin.post(PODS, object).await.0, 201);
     }
-    server.store.cache.catch_up().await.unwrap();
+    server.state.store.cache.catch_up().await.unwrap();
     assert_eq!(node.get("/api/v1/namespaces/default/secrets/used").await.0, 200);
     let why = "no relationship found between node 'n1' and this object";
     check(node.get("/api/v1/namespaces/default/secrets/unused").await, 403, "Forbidden", why);

@@ -6,6 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use coracle_auth::user::UserInfo;
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -21,7 +22,6 @@ use super::raw::{CONFIG_MAPS, Raw, config_map};
 use crate::{
     pki::KeyPair,
     testing::{self, Listening},
-    user::UserInfo,
 };
 
 /// For what takes ten seconds on an idle machine.
@@ -29,7 +29,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 async fn connect(listening: &Listening, identity: Option<&KeyPair>, protocol: &str) -> TlsStream<TcpStream> {
     let mut roots = RootCertStore::empty();
-    roots.add(listening.server.config.pki.ca.chain().unwrap().remove(0)).unwrap();
+    roots.add(listening.server.state.config.pki.ca.chain().unwrap().remove(0)).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -72,7 +72,7 @@ async fn who_does_not_say_who_it_is_has_to_go() {
         assert!(kept >= Duration::from_secs(8), "{kept:?}: a client has time");
     }
     // One that has said it stays longer than that.
-    let admin = listening.server.config.pki.admin.clone();
+    let admin = listening.server.state.config.pki.admin.clone();
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(connect(&listening, Some(&admin), "http/1.1").await))
             .await
@@ -109,7 +109,7 @@ async fn a_watch_ends_when_its_client_has_hung_up_behind_another_request() {
     let listening = testing::listen(testing::server().await).await;
     let admin = Raw::of(&listening.server, UserInfo::component("admin"));
     let before = watches(&admin).await;
-    let identity = listening.server.config.pki.admin.clone();
+    let identity = listening.server.state.config.pki.admin.clone();
     let mut clients = Vec::new();
     for _ in 0..3 {
         let mut stream = connect(&listening, Some(&identity), "http/1.1").await;
@@ -130,7 +130,7 @@ async fn a_watch_ends_when_its_client_has_hung_up_behind_another_request() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_before_the_body_was_read_is_seen_and_the_connection_goes_on() {
     let listening = testing::listen(testing::server().await).await;
-    let pki = Arc::clone(&listening.server.config.pki);
+    let pki = Arc::clone(&listening.server.state.config.pki);
     let large = Bytes::from(vec![b' '; 4 << 20]);
     let post = |uri: String, body: Bytes| {
         Request::post(uri).header("host", "x").header("content-type", "application/json").body(Full::new(body)).unwrap()

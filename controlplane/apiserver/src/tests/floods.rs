@@ -8,6 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use coracle_auth::user::UserInfo;
 use futures::{FutureExt as _, future::BoxFuture};
 use http::{Request, Response};
 use http_body::{Body as _, Frame};
@@ -15,7 +16,7 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
 use super::raw::{CONFIG_MAPS, PODS, Raw, config_map};
-use crate::{ApiServer, authn::Source, body::Held, handler, testing, user::UserInfo};
+use crate::{ApiServer, body::Held, handler, source::Source, testing};
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 /// More than there are places for everybody.
@@ -43,7 +44,7 @@ impl http_body::Body for HalfSent {
 fn begun(server: &Arc<ApiServer>, user: UserInfo, body: Bytes) -> BoxFuture<'static, Response<Held>> {
     let (parts, ()) = Request::post(REVIEWS).header("content-type", "application/json").body(()).unwrap().into_parts();
     let (server, source) = (Arc::clone(server), Source::Outsider(Arc::new(user)));
-    let mut request = async move { handler::handle(&server, source, parts, HalfSent(Some(body))).await }.boxed();
+    let mut request = async move { handler::handle(&server.state, source, parts, HalfSent(Some(body))).await }.boxed();
     match request.as_mut().now_or_never() {
         Some(answer) => std::future::ready(answer).boxed(),
         None => request,
@@ -52,7 +53,7 @@ fn begun(server: &Arc<ApiServer>, user: UserInfo, body: Bytes) -> BoxFuture<'sta
 
 async fn get(server: &Arc<ApiServer>, user: UserInfo, path: &str) -> Response<Held> {
     let (parts, body) = Request::get(path).body(http_body_util::Empty::<Bytes>::new()).unwrap().into_parts();
-    handler::handle(server, Source::Outsider(Arc::new(user)), parts, body).await
+    handler::handle(&server.state, Source::Outsider(Arc::new(user)), parts, body).await
 }
 
 #[tokio::test]
@@ -184,7 +185,7 @@ async fn hostile_bodies_are_refused_and_nobody_waits_for_it() {
         ("application/yaml", format!("{alias}metadata:\n  annotations:\n{aliases}")),
     ];
     // All that there is for large bodies is taken: those of the attack wait.
-    let cores = server.limits.take_cores().await;
+    let cores = server.state.limits.take_cores().await;
     // One user has no room for all of them.
     let attack: Vec<_> = bodies
         .iter()
@@ -199,7 +200,7 @@ async fn hostile_bodies_are_refused_and_nobody_waits_for_it() {
         .collect();
     let admin = Raw::outside(&server, UserInfo::component("admin"));
     let rest = async {
-        while server.limits.large_bytes() == 0 {
+        while server.state.limits.large_bytes() == 0 {
             tokio::task::yield_now().await;
         }
         assert_eq!(admin.get(PODS).await.0, 200);

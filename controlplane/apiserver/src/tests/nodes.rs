@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use coracle_auth::user::UserInfo;
 use serde_json::{Value, json};
 
 use super::raw::{PODS, Raw, pod};
-use crate::{ApiServer, testing, user::UserInfo};
+use crate::{ApiServer, testing};
 
 const ACCOUNT: &str = "/api/v1/namespaces/default/serviceaccounts/default/token";
 

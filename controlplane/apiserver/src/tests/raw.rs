@@ -1,10 +1,11 @@
 //! Requests as they stand on the wire, without a typed client between.
 
 use bytes::Bytes;
+use coracle_auth::user::UserInfo;
 use http::{Request, Response};
 use serde_json::{Value, json};
 
-use crate::{testing, user::UserInfo};
+use crate::testing;
 
 /// An administrator of a fresh server.
 pub(super) async fn admin() -> Raw {
@@ -22,7 +23,7 @@ impl Raw {
 
     /// As [`Raw::of`], with the limits of somebody who is no part of this process.
     pub(super) fn outside(server: &std::sync::Arc<crate::ApiServer>, user: UserInfo) -> Self {
-        Self(crate::client::outsider(std::sync::Arc::clone(server), user))
+        Self(crate::client::outsider(std::sync::Arc::clone(&server.state), user))
     }
 
     /// Code and JSON of the answer.

@@ -2,13 +2,14 @@
 //!
 //! Source: "Resource Versions" in Kubernetes' API concepts, v1.37.
 
+use coracle_auth::user::UserInfo;
 use serde_json::{Value, json};
 
 use super::{
     raw::{CONFIG_MAPS, PODS, Raw, admin, config_map, pod},
     watches::Events,
 };
-use crate::{testing, user::UserInfo};
+use crate::testing;
 
 /// More events than the cache remembers of a resource.
 const MORE_THAN_REMEMBERED: usize = 8300;

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 
+use coracle_auth::user::UserInfo;
 use coracle_registry::strategy::{ResourceInfo, Scope, Subresource};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
 use super::raw::{Raw, config_map};
-use crate::{discovery, openapi, testing, user::UserInfo};
+use crate::{discovery, openapi, testing};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const NO_SUCH_PATH: &str = "the server could not find the requested resource";

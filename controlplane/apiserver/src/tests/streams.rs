@@ -7,6 +7,7 @@ use std::{
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
+use coracle_auth::user::UserInfo;
 use futures::StreamExt as _;
 use rustls::{
     RootCertStore, ServerConfig,
@@ -29,7 +30,6 @@ use super::raw::{CONFIG_MAPS, PODS, Raw, config_map, pod};
 use crate::{
     pki::{KeyPair, Pki},
     testing::{self, Listening},
-    user::UserInfo,
 };
 
 const SWITCHING: &str = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-protocol: v5.channel.k8s.io\r\n\r\n";
@@ -162,7 +162,7 @@ async fn cluster(answer: &'static str) -> Listening {
 
 async fn cluster_with(answer: &'static str, then: Then) -> Listening {
     let listening = testing::listen(testing::local_server().await).await;
-    let address = node(&listening.server.config.pki, "n1", answer, then).await;
+    let address = node(&listening.server.state.config.pki, "n1", answer, then).await;
     let admin = Raw::of(&listening.server, UserInfo::component("test"));
     make_node(&admin, "n1", address).await;
     let mut object = pod("x");
@@ -189,7 +189,7 @@ async fn upgrade(listening: &Listening) -> (Client, String) {
 }
 
 async fn ask(listening: &Listening, path: &str, headers: &str) -> (Client, String) {
-    let pki = &listening.server.config.pki;
+    let pki = &listening.server.state.config.pki;
     let mut roots = RootCertStore::empty();
     roots.add(pki.ca.chain().unwrap().remove(0)).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -327,7 +327,8 @@ async fn what_a_node_claims_to_be_is_asked_for_nothing_unless_it_is_the_node() {
     );
     // Another node.
     let other =
-        node(&listening.server.config.pki, "n2", "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", Then::Echo).await;
+        node(&listening.server.state.config.pki, "n2", "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", Then::Echo)
+            .await;
     make_node(&admin, "n3", other).await;
     let (code, answer) = admin.get("/api/v1/nodes/n3/proxy/healthz").await;
     assert_eq!(code, 500, "{answer}");
@@ -338,7 +339,7 @@ async fn agents_that_know_the_clusters_authority_alone_are_reached() {
     const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
     let listening = testing::listen(testing::local_server().await).await;
     let admin = Raw::of(&listening.server, UserInfo::component("test"));
-    let pki = &listening.server.config.pki;
+    let pki = &listening.server.state.config.pki;
     let old = agent(&pki.ca, &old_serving(pki, "old"), OK, Then::Echo).await;
     make_node(&admin, "old", old).await;
     assert_eq!(admin.get("/api/v1/nodes/old/proxy/healthz").await, (200, json!("ok")));

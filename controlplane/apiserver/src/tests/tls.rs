@@ -27,7 +27,7 @@ async fn try_get(
     token: Option<&str>,
 ) -> Result<(u16, Value), Box<dyn std::error::Error + Send + Sync>> {
     let mut roots = RootCertStore::empty();
-    roots.add(listening.server.config.pki.ca.chain()?.remove(0))?;
+    roots.add(listening.server.state.config.pki.ca.chain()?.remove(0))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
@@ -54,7 +54,7 @@ async fn try_get(
 #[tokio::test]
 async fn certificates_and_tokens_tell_who_asks() {
     let listening = testing::listen(testing::server().await).await;
-    let pki = Arc::clone(&listening.server.config.pki);
+    let pki = Arc::clone(&listening.server.state.config.pki);
     assert_eq!(get(&listening, Some(&pki.admin), PODS, None).await.0, 200);
     assert_eq!(get(&listening, None, PODS, None).await.0, 401);
     assert_eq!(get(&listening, None, "/version", None).await.1["minor"], "37");
@@ -67,7 +67,7 @@ async fn certificates_and_tokens_tell_who_asks() {
 #[tokio::test]
 async fn what_is_shown_to_nodes_opens_nothing_here() {
     let listening = testing::listen(testing::server().await).await;
-    let pki = Arc::clone(&listening.server.config.pki);
+    let pki = Arc::clone(&listening.server.state.config.pki);
     for path in [PODS, "/api/v1/namespaces/kube-system/secrets", "/api/v1/nodes"] {
         let (code, answer) = get(&listening, Some(&pki.old_kubelet_client), path, None).await;
         assert_eq!(code, 403, "{answer}");
@@ -87,12 +87,12 @@ async fn an_expired_certificate_is_nobodys_on_an_open_connection() {
         params.distinguished_name.push(rcgen::DnType::CommonName, "alice");
         params.not_after = rcgen::date_time_ymd(year, 1, 1);
         let certificate = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
-        crate::authn::x509::Holder::of(certificate.der()).unwrap()
+        coracle_auth::authn::x509::Holder::of(certificate.der()).unwrap()
     };
     let headers = http::HeaderMap::new();
-    let user = crate::authn::credentials(&server, Some(&holder(2900)), &headers).await.unwrap();
+    let user = server.state.authenticator.credentials(Some(&holder(2900)), &headers, async { Ok(()) }).await.unwrap();
     assert_eq!(user.name, "alice");
-    let expired = crate::authn::credentials(&server, Some(&holder(2020)), &headers).await;
+    let expired = server.state.authenticator.credentials(Some(&holder(2020)), &headers, async { Ok(()) }).await;
     assert_eq!(expired.unwrap_err().code, 401);
 }
 
@@ -108,21 +108,21 @@ async fn a_server_that_cannot_verify_clients_does_not_start() {
     let server = crate::ApiServer::new(config, Arc::new(coracle_store::memory::MemoryBackend::new())).await.unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let ended = server.serve(listener, tokio_util::sync::CancellationToken::new()).await;
-    assert!(matches!(ended, Err(crate::server::ApiServerError::VerifyClients(_))), "{ended:?}");
+    assert!(matches!(ended, Err(crate::ApiServerError::VerifyClients(_))), "{ended:?}");
 }
 
 #[tokio::test]
 async fn server_stops_while_a_watch_is_open() {
     let listening = testing::listen(testing::server().await).await;
     let server = Arc::clone(&listening.server);
-    let pki = Arc::clone(&server.config.pki);
+    let pki = Arc::clone(&server.state.config.pki);
     let watching = coracle_telemetry::spawn("task of a test", async move {
         let answer = get(&listening, Some(&pki.admin), &format!("{PODS}?watch=true"), None).await;
         drop(listening);
         answer
     });
     // The answer ends when the server lets it end.
-    server.shutdown.cancel();
+    server.state.shutdown.cancel();
     let (code, _) = tokio::time::timeout(std::time::Duration::from_secs(20), watching).await.unwrap().unwrap();
     assert_eq!(code, 200);
 }

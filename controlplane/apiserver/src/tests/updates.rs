@@ -1,9 +1,10 @@
 //! PUT of what is not there, and PUT without a version.
 
+use coracle_auth::user::UserInfo;
 use serde_json::{Value, json};
 
 use super::raw::{CONFIG_MAPS, Raw, admin, config_map};
-use crate::{testing, user::UserInfo};
+use crate::testing;
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use coracle_auth::user::UserInfo;
 use coracle_store::{Backend, Compare, Op, Txn, TxnOutcome, memory::MemoryBackend};
 use serde_json::{Value, json};
 
 use super::raw::Raw;
-use crate::{testing, user::UserInfo};
+use crate::testing;
 
 /// Changes the stored bytes of `key`, as no request can.
 async fn edit(backend: &Arc<dyn Backend>, key: &str, change: impl Fn(&mut Value)) {

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use coracle_auth::user::{GROUP_NODES, UserInfo};
 use rustls::{
     ClientConfig, RootCertStore, SignatureScheme, client::ResolvesClientCert, crypto::CryptoProvider,
     sign::CertifiedKey,
@@ -16,10 +17,7 @@ use rustls::{
 use rustls_pki_types::CertificateDer;
 use x509_parser::{certificate::X509Certificate, prelude::FromDer as _};
 
-use crate::{
-    pki::{KeyPair, Pki, PkiError},
-    user::{GROUP_NODES, UserInfo},
-};
+use crate::pki::{KeyPair, Pki, PkiError};
 
 /// How the API server shows itself to nodes, and whom it believes at first.
 pub(crate) fn tls_config(pki: &Pki) -> Result<Arc<ClientConfig>, PkiError> {

@@ -8,7 +8,7 @@ use coracle_api::{
 };
 use serde_json::Value;
 
-use crate::{endpoints::Call, query::Query, server::ApiServer};
+use crate::{endpoints::Call, query::Query, state::State};
 
 const DEFAULT_PORT: u16 = 10250;
 
@@ -46,7 +46,7 @@ pub(crate) async fn agent(call: &Call<'_>, name: &str) -> Result<Agent, Status> 
 }
 
 /// The same, of a node at hand. Its status is what the node says of itself.
-pub(crate) fn agent_on(server: &ApiServer, node: &Value) -> Result<Agent, Status> {
+pub(crate) fn agent_on(server: &State, node: &Value) -> Result<Agent, Status> {
     let name = meta::name(node);
     let address = listens(node).ok_or_else(|| {
         let message = format!("no preferred addresses found; known addresses of node {name:?}: []");

@@ -22,7 +22,7 @@ use tokio_tungstenite::tungstenite::{
 };
 
 use super::{UPGRADE_TIMEOUT, carrier, negotiate};
-use crate::{body::Body, server::ApiServer};
+use crate::{body::Body, state::State};
 
 /// Sockets at a time: they outlive what counts connections.
 static SOCKETS: Semaphore = Semaphore::const_new(1000);
@@ -84,7 +84,7 @@ pub(super) fn of_log(headers: &HeaderMap) -> Result<(&'static str, Framing), Sta
 }
 
 /// Sends a watch's events.
-pub(crate) fn watch(server: &ApiServer, parts: &Parts, body: Body) -> Result<Response<Body>, Status> {
+pub(crate) fn watch(server: &State, parts: &Parts, body: Body) -> Result<Response<Body>, Status> {
     // Whatever it is called: there is only one way.
     let protocol = negotiate::subprotocols(&parts.headers).next().unwrap_or_default();
     send(server, parts, body, (protocol, Framing::Lines))
@@ -92,7 +92,7 @@ pub(crate) fn watch(server: &ApiServer, parts: &Parts, body: Body) -> Result<Res
 
 /// Agrees to the upgrade, and sends `body` once it is through.
 pub(super) fn send(
-    server: &ApiServer,
+    server: &State,
     parts: &Parts,
     body: Body,
     (protocol, framing): (&str, Framing),

@@ -34,7 +34,7 @@ use super::{
 };
 use crate::{
     body::{Body, BoxError},
-    server::ApiServer,
+    state::State,
 };
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -42,7 +42,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most bytes of an error's text that are relayed.
 const ERROR_LIMIT: usize = 16 * 1024;
 /// GET on the node.
-pub(crate) async fn get(server: &ApiServer, target: &Target) -> Result<Response<Incoming>, Status> {
+pub(crate) async fn get(server: &State, target: &Target) -> Result<Response<Incoming>, Status> {
     send(server, target, Method::GET, HeaderMap::new()).await
 }
 
@@ -56,7 +56,7 @@ pub(super) enum Side {
 }
 
 /// A connection to a TCP port of a pod, made by the pod's node: pods need no route to this server.
-pub(super) async fn tunnel(server: &ApiServer, pod: &Pod, port: u16, side: Side) -> Result<Upgraded, Status> {
+pub(super) async fn tunnel(server: &State, pod: &Pod, port: u16, side: Side) -> Result<Upgraded, Status> {
     let side = if side == Side::Pod { "&address=pod" } else { "" };
     let path_and_query = format!("/portForward/{}/{}?port={port}{side}", pod.namespace, pod.name);
     let target = Target { agent: pod.agent.clone(), path_and_query };
@@ -65,7 +65,7 @@ pub(super) async fn tunnel(server: &ApiServer, pod: &Pod, port: u16, side: Side)
 
 /// A WebSocket with one of a node's streams.
 pub(super) async fn websocket(
-    server: &ApiServer,
+    server: &State,
     target: &Target,
     protocol: &'static str,
 ) -> Result<WebSocketStream<TokioIo<Upgraded>>, Status> {
@@ -83,7 +83,7 @@ fn upgrade_headers(to: HeaderValue) -> HeaderMap {
     [connection, (header::UPGRADE, to)].into_iter().collect()
 }
 
-async fn upgraded(server: &ApiServer, target: &Target, headers: HeaderMap) -> Result<Upgraded, Status> {
+async fn upgraded(server: &State, target: &Target, headers: HeaderMap) -> Result<Upgraded, Status> {
     let mut response = send(server, target, Method::GET, headers).await?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Err(failure(response).await);
@@ -96,7 +96,7 @@ async fn upgraded(server: &ApiServer, target: &Target, headers: HeaderMap) -> Re
 
 /// Sends the upgrade on, and joins both sides once the node has agreed.
 pub(super) async fn relay_upgrade(
-    server: &Arc<ApiServer>,
+    server: &Arc<State>,
     parts: &Parts,
     client: OnUpgrade,
     target: &Target,
@@ -113,7 +113,7 @@ pub(super) async fn relay_upgrade(
 }
 
 /// Relays an upgrade that the other side has agreed to: the answer to the client, and then every byte.
-pub(super) fn joined(server: &ApiServer, client: OnUpgrade, response: &mut Response<Incoming>) -> Response<Body> {
+pub(super) fn joined(server: &State, client: OnUpgrade, response: &mut Response<Incoming>) -> Response<Body> {
     let node = hyper::upgrade::on(&mut *response);
     let mut answer = Response::new(Body::Empty);
     *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -137,7 +137,7 @@ async fn join(client: OnUpgrade, node: OnUpgrade) {
 }
 
 async fn send(
-    server: &ApiServer,
+    server: &State,
     target: &Target,
     method: Method,
     headers: HeaderMap,
@@ -163,14 +163,14 @@ async fn send(
 }
 
 /// A TLS connection to a node's agent.
-pub(super) async fn open(server: &ApiServer, agent: &Agent) -> Result<TlsStream<TcpStream>, Status> {
+pub(super) async fn open(server: &State, agent: &Agent) -> Result<TlsStream<TcpStream>, Status> {
     match tokio::time::timeout(CONNECT_TIMEOUT, connect(server, agent)).await {
         Ok(stream) => stream.map_err(|error| unreachable(agent, &error)),
         Err(_) => Err(unreachable(agent, &"i/o timeout")),
     }
 }
 
-async fn connect(server: &ApiServer, agent: &Agent) -> std::io::Result<TlsStream<TcpStream>> {
+async fn connect(server: &State, agent: &Agent) -> std::io::Result<TlsStream<TcpStream>> {
     let stream = TcpStream::connect(agent.address).await?;
     let _ = stream.set_nodelay(true);
     let name = ServerName::IpAddress(agent.address.ip().into());

@@ -21,7 +21,7 @@ use super::{
     node,
     spdy::session::{Stream, Writer},
 };
-use crate::server::ApiServer;
+use crate::state::State;
 
 const PIECE: usize = 32 * 1024;
 /// Pairs of which one half has come.
@@ -36,7 +36,7 @@ pub(super) struct Pod {
 }
 
 /// Serves pairs until the client goes.
-pub(super) async fn serve(server: Arc<ApiServer>, pod: Pod, mut opened: mpsc::Receiver<Stream>) {
+pub(super) async fn serve(server: Arc<State>, pod: Pod, mut opened: mpsc::Receiver<Stream>) {
     let mut halves: HashMap<String, Stream> = HashMap::new();
     // Aborted with this future.
     let mut connections = JoinSet::new();
@@ -77,7 +77,7 @@ fn pair(stream: &Stream) -> Option<String> {
     Some(stream.header("requestid").map_or_else(|| implied.to_string(), str::to_owned))
 }
 
-async fn connection(server: &Arc<ApiServer>, pod: &Pod, data: Stream, error: Stream) {
+async fn connection(server: &Arc<State>, pod: &Pod, data: Stream, error: Stream) {
     let reset = data.reset.clone();
     let talk = async {
         match dial(server, pod, data.header("port")).await {
@@ -98,7 +98,7 @@ async fn connection(server: &Arc<ApiServer>, pod: &Pod, data: Stream, error: Str
     }
 }
 
-async fn dial(server: &ApiServer, pod: &Pod, port: Option<&str>) -> Result<Upgraded, (String, Status)> {
+async fn dial(server: &State, pod: &Pod, port: Option<&str>) -> Result<Upgraded, (String, Status)> {
     let port = port.unwrap_or_default();
     let fail = |status| (port.to_owned(), status);
     match port.parse::<u16>() {

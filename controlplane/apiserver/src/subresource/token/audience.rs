@@ -6,13 +6,11 @@
 //! token lives no longer than its volume says is ours.
 
 use coracle_api::{meta, status::Status};
+use coracle_auth::authz::{Attributes, ResourceTarget, Target};
 use coracle_registry::{resource::Registry, store::cache_status};
 use serde_json::Value;
 
-use crate::{
-    authz::{Attributes, ResourceTarget, Target},
-    endpoints::Call,
-};
+use crate::endpoints::Call;
 
 const VERB: &str = "request-serviceaccounts-token-audience";
 /// Of a token whose life nobody chose.

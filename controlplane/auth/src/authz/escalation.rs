@@ -19,7 +19,7 @@ const MOST: usize = 10_000;
 ///
 /// # Errors
 /// What is missing, in upstream's words.
-pub(crate) fn confirm(user: &UserInfo, own: &[Rule], missing_roles: &[String], wanted: &[Rule]) -> Result<(), String> {
+pub fn confirm(user: &UserInfo, own: &[Rule], missing_roles: &[String], wanted: &[Rule]) -> Result<(), String> {
     let count = wanted.iter().map(permissions).fold(0, usize::saturating_add);
     if count > MOST && !holds_everything(own) {
         return Err(format!(
@@ -47,7 +47,7 @@ pub(crate) fn confirm(user: &UserInfo, own: &[Rule], missing_roles: &[String], w
 }
 
 /// The single permissions in `wanted` that no rule of `own` gives.
-pub(crate) fn uncovered(own: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
+pub fn uncovered(own: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
     if holds_everything(own) {
         return Vec::new();
     }

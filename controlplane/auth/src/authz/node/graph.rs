@@ -23,12 +23,17 @@ const NODE_NAME: &str = "spec.nodeName";
 
 /// What a pod refers to, by name, in its own namespace.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct References {
-    pub(super) account: Box<str>,
-    pub(super) secrets: Box<[Box<str>]>,
-    pub(super) config_maps: Box<[Box<str>]>,
-    pub(super) claims: Box<[Box<str>]>,
-    pub(super) resource_claims: Box<[Box<str>]>,
+pub struct References {
+    /// The ServiceAccount.
+    pub account: Box<str>,
+    /// Secrets, wherever they are named.
+    pub secrets: Box<[Box<str>]>,
+    /// ConfigMaps.
+    pub config_maps: Box<[Box<str>]>,
+    /// PersistentVolumeClaims, those of ephemeral volumes too.
+    pub claims: Box<[Box<str>]>,
+    /// ResourceClaims.
+    pub resource_claims: Box<[Box<str>]>,
 }
 
 /// A pod on a node.
@@ -158,7 +163,7 @@ fn may_grow(json: &[u8]) -> bool {
 
 impl References {
     /// Of a pod.
-    pub(super) fn of(pod: &Value) -> Self {
+    pub fn of(pod: &Value) -> Self {
         let account = meta::get_str(pod, &["spec", "serviceAccountName"]);
         let mut found = Found::default();
         for secret in meta::get_array(pod, &["spec", "imagePullSecrets"]) {

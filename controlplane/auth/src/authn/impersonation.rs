@@ -6,13 +6,11 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use coracle_api::status::Status;
+use coracle_api::{percent, status::Status};
 use http::HeaderMap;
 
 use crate::{
-    authz::{Attributes, Decision, ResourceTarget, Target, denied},
-    query,
-    server::ApiServer,
+    authz::{Attributes, Chain, Decision, ResourceTarget, Target, denied},
     user::{ANONYMOUS, GROUP_AUTHENTICATED, GROUP_UNAUTHENTICATED, UserInfo},
 };
 
@@ -24,7 +22,7 @@ const AUTHENTICATION: &str = "authentication.k8s.io";
 ///
 /// # Errors
 /// 403 if `user` may not act as them; 500, as upstream, for headers that name nobody.
-pub(crate) fn effective(server: &ApiServer, user: Arc<UserInfo>, headers: &HeaderMap) -> Result<Arc<UserInfo>, Status> {
+pub fn effective(authorizer: &Chain, user: Arc<UserInfo>, headers: &HeaderMap) -> Result<Arc<UserInfo>, Status> {
     if !headers.keys().any(|name| name.as_str().starts_with(PREFIX)) {
         return Ok(user);
     }
@@ -35,7 +33,7 @@ pub(crate) fn effective(server: &ApiServer, user: Arc<UserInfo>, headers: &Heade
         }
         return Err(Status::internal(format!("requested {} without impersonating a user name", wanted.rest())));
     }
-    wanted.check(server, &user)?;
+    wanted.check(authorizer, &user)?;
     Ok(Arc::new(wanted.into_user()))
 }
 
@@ -59,7 +57,7 @@ impl Wanted {
                 "impersonate-group" => wanted.groups.push(text()),
                 name => {
                     let Some(key) = name.strip_prefix(EXTRA) else { continue };
-                    let key = query::decode(key, false).into_owned();
+                    let key = percent::decode(key, false).into_owned();
                     match wanted.extra.iter_mut().find(|(known, _)| *known == key) {
                         Some((_, values)) => values.push(text()),
                         None => wanted.extra.push((key, vec![text()])),
@@ -84,10 +82,10 @@ impl Wanted {
     }
 
     /// Whether `user` may act as this, in each respect.
-    fn check(&self, server: &ApiServer, user: &UserInfo) -> Result<(), Status> {
+    fn check(&self, authorizer: &Chain, user: &UserInfo) -> Result<(), Status> {
         let check = |target: ResourceTarget<'_>| {
             let attributes = Attributes { user, verb: "impersonate", target: Target::Resource(target) };
-            match server.authorizer.explain(&attributes) {
+            match authorizer.explain(&attributes) {
                 Decision::Allow(_) => Ok(()),
                 Decision::NoOpinion(why) => Err(denied(&attributes, &why)),
             }

@@ -1,10 +1,10 @@
-//! The roles and bindings that every cluster has, as objects. Pure: reads `policy.txt` and nothing else.
+//! The roles and bindings that every cluster has, as objects. Pure: reads `bootstrap_policy.txt` and nothing else.
 //!
 //! Source: `plugin/pkg/auth/authorizer/rbac/bootstrappolicy` at v1.37.
 
 use serde_json::{Map, Value, json};
 
-const TEXT: &str = include_str!("policy.txt");
+const TEXT: &str = include_str!("bootstrap_policy.txt");
 const GROUP: &str = "rbac.authorization.k8s.io";
 const API_VERSION: &str = "rbac.authorization.k8s.io/v1";
 const READ: &[&str] = &["get", "list", "watch"];
@@ -12,15 +12,15 @@ const WRITE: &[&str] = &["create", "delete", "deletecollection", "patch", "updat
 
 /// Everything, in the order of the text.
 #[derive(Debug, Default)]
-pub(crate) struct Policy {
+pub struct Policy {
     /// ClusterRoles and Roles.
-    pub(crate) roles: Vec<Value>,
+    pub roles: Vec<Value>,
     /// ClusterRoleBindings and RoleBindings.
-    pub(crate) bindings: Vec<Value>,
+    pub bindings: Vec<Value>,
 }
 
 /// Reads the text.
-pub(crate) fn read() -> Policy {
+pub fn read() -> Policy {
     let mut policy = Policy::default();
     for line in TEXT.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         if let Some(head) = line.strip_prefix("role ") {
@@ -37,7 +37,7 @@ pub(crate) fn read() -> Policy {
 }
 
 /// One ClusterRole of the text.
-pub(crate) fn cluster_role(name: &str) -> Option<Value> {
+pub fn cluster_role(name: &str) -> Option<Value> {
     read().roles.into_iter().find(|role| role["kind"] == "ClusterRole" && role["metadata"]["name"] == name)
 }
 

@@ -5,15 +5,18 @@
 //! `plugin/pkg/admission/{noderestriction,certificates}` at v1.37.
 
 use coracle_api::{meta, status::Status};
+use coracle_auth::{
+    authz::{
+        Attributes, ResourceTarget, Target, escalation,
+        rule::{Pool, Rule},
+    },
+    user::GROUP_MASTERS,
+};
 use coracle_registry::store::cache_status;
 use serde_json::Value;
 
-use super::{
-    Attributes, ResourceTarget, Target, escalation,
-    node::restriction,
-    rule::{Pool, Rule},
-};
-use crate::{endpoints::Call, request_info::Verb, user::GROUP_MASTERS};
+use super::node_restriction as restriction;
+use crate::{endpoints::Call, request_info::Verb};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const CERTIFICATES: &str = "certificates.k8s.io";

@@ -8,7 +8,10 @@ use std::sync::Arc;
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use coracle_api::meta;
-use coracle_registry::resource::Resource;
+use coracle_registry::{
+    resource::{Registry, Resource},
+    watch_cache::WatchCache,
+};
 use ring::{
     rand::SystemRandom,
     signature::{self, ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _},
@@ -18,15 +21,15 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::Accepted;
-use crate::{server::ApiServer, user::UserInfo};
+use crate::user::UserInfo;
 
 /// `iss` of every token, and the audience of the API server itself.
-pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 /// How long a token outlives its pod or account that hangs in its deletion.
 const DELETION_LEEWAY_SECS: i64 = 60;
 
 /// Signs and checks tokens.
-pub(crate) struct TokenSigner {
+pub struct TokenSigner {
     key: EcdsaKeyPair,
     random: SystemRandom,
     key_id: String,
@@ -34,21 +37,26 @@ pub(crate) struct TokenSigner {
 
 /// What a token says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct TokenSubject {
-    pub(crate) namespace: String,
-    pub(crate) account: String,
-    pub(crate) account_uid: String,
+pub struct TokenSubject {
+    /// Where the account is.
+    pub namespace: String,
+    /// Its name.
+    pub account: String,
+    /// Its UID.
+    pub account_uid: String,
     /// Kind, name and UID of a pod, secret or node that must exist.
-    pub(crate) bound: Option<(String, String, String)>,
+    pub bound: Option<(String, String, String)>,
     /// Name and UID of the node that the pod runs on.
-    pub(crate) node: Option<(String, String)>,
-    pub(crate) audiences: Vec<String>,
-    pub(crate) expires_secs: i64,
+    pub node: Option<(String, String)>,
+    /// Whom it is for.
+    pub audiences: Vec<String>,
+    /// Unix time of its end.
+    pub expires_secs: i64,
 }
 
 impl TokenSigner {
     /// From a PKCS#8 PEM P-256 key; `None` if it is none.
-    pub(crate) fn new(key_pem: &str) -> Option<Self> {
+    pub fn new(key_pem: &str) -> Option<Self> {
         let der = PrivatePkcs8KeyDer::from_pem_slice(key_pem.as_bytes()).ok()?;
         let random = SystemRandom::new();
         let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der.secret_pkcs8_der(), &random).ok()?;
@@ -57,7 +65,7 @@ impl TokenSigner {
     }
 
     /// A token with these claims; `None` only if the system has no randomness.
-    pub(crate) fn sign(&self, claims: &Value) -> Option<String> {
+    pub fn sign(&self, claims: &Value) -> Option<String> {
         let header = json!({"alg": "ES256", "kid": self.key_id});
         let encode = |value: &Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
         let message = format!("{}.{}", encode(&header), encode(claims));
@@ -68,7 +76,7 @@ impl TokenSigner {
     /// The public key as a JSON Web Key.
     ///
     /// Source: RFC 7517 and RFC 7518, 6.2.1.
-    pub(crate) fn public_jwk(&self) -> Value {
+    pub fn public_jwk(&self) -> Value {
         // An uncompressed point: 4, then both coordinates.
         let point = self.key.public_key().as_ref();
         let coordinate =
@@ -80,7 +88,7 @@ impl TokenSigner {
     }
 
     /// The claims of a token that this signer signed.
-    pub(crate) fn verify(&self, token: &str) -> Option<Value> {
+    pub fn verify(&self, token: &str) -> Option<Value> {
         let (message, signed) = token.rsplit_once('.')?;
         let (header, claims) = message.split_once('.')?;
         let header: Value = serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(header).ok()?).ok()?;
@@ -95,7 +103,7 @@ impl TokenSigner {
 }
 
 /// The claims of a token for `subject`, issued at `now_secs`.
-pub(crate) fn claims(subject: &TokenSubject, now_secs: i64) -> Value {
+pub fn claims(subject: &TokenSubject, now_secs: i64) -> Value {
     let mut private = json!({
         "namespace": subject.namespace,
         "serviceaccount": {"name": subject.account, "uid": subject.account_uid},
@@ -119,7 +127,7 @@ pub(crate) fn claims(subject: &TokenSubject, now_secs: i64) -> Value {
 }
 
 /// Reads the claims of a token that is valid at `now_secs`, whomever it is for.
-pub(crate) fn subject(claims: &Value, now_secs: i64) -> Option<TokenSubject> {
+pub fn subject(claims: &Value, now_secs: i64) -> Option<TokenSubject> {
     let number = |key: &str| claims.get(key).and_then(Value::as_i64);
     let text = |path: &[&str]| meta::get_str(claims, path).to_owned();
     let expires_secs = number("exp")?;
@@ -150,26 +158,30 @@ pub(crate) fn subject(claims: &Value, now_secs: i64) -> Option<TokenSubject> {
     })
 }
 
-/// The identity in a service-account token that is meant for one of `audiences`.
-pub(crate) async fn authenticate(server: &ApiServer, token: &str, audiences: &[&str]) -> Option<Accepted> {
-    let claims = server.signer.verify(token)?;
-    let subject = subject(&claims, jiff::Timestamp::now().as_second())?;
+/// The identity in the verified claims of a service-account token that is meant for one of `audiences`.
+pub(super) async fn authenticate(
+    registry: &Registry,
+    cache: &WatchCache,
+    claims: &Value,
+    audiences: &[&str],
+) -> Option<Accepted> {
+    let subject = subject(claims, jiff::Timestamp::now().as_second())?;
     let meant: Vec<String> =
         subject.audiences.iter().filter(|own| audiences.contains(&own.as_str())).cloned().collect();
     if meant.is_empty() {
         return None;
     }
-    server.store.cache.catch_up().await.ok()?;
+    cache.catch_up().await.ok()?;
     let mut needs =
-        vec![Need::of(server, "serviceaccounts", &subject.namespace, &subject.account, &subject.account_uid)?];
+        vec![Need::of(registry, "serviceaccounts", &subject.namespace, &subject.account, &subject.account_uid)?];
     if let Some((kind, name, uid)) = &subject.bound {
-        needs.push(Need::of(server, &format!("{kind}s"), &subject.namespace, name, uid)?);
+        needs.push(Need::of(registry, &format!("{kind}s"), &subject.namespace, name, uid)?);
     }
     let mut user = UserInfo::service_account(&subject.namespace, &subject.account);
     user.uid = subject.account_uid;
     let mut extra =
         |key: &str, value: String| user.extra.push((format!("authentication.kubernetes.io/{key}"), vec![value]));
-    extra("credential-id", format!("JTI={}", meta::get_str(&claims, &["jti"])));
+    extra("credential-id", format!("JTI={}", meta::get_str(claims, &["jti"])));
     if let Some((name, uid)) = subject.node {
         extra("node-name", name);
         extra("node-uid", uid);
@@ -183,7 +195,7 @@ pub(crate) async fn authenticate(server: &ApiServer, token: &str, audiences: &[&
 }
 
 /// An object that must exist for a token to be good.
-pub(crate) struct Need {
+pub(super) struct Need {
     resource: Arc<Resource>,
     key: String,
     uid: String,
@@ -191,13 +203,13 @@ pub(crate) struct Need {
 
 impl Need {
     /// `None` if there is no such kind.
-    pub(crate) fn of(server: &ApiServer, plural: &str, namespace: &str, name: &str, uid: &str) -> Option<Self> {
-        let resource = server.registry.core(plural)?;
+    pub(super) fn of(registry: &Registry, plural: &str, namespace: &str, name: &str, uid: &str) -> Option<Self> {
+        let resource = registry.core(plural)?;
         Some(Self { resource: Arc::clone(resource), key: resource.key(namespace, name), uid: uid.to_owned() })
     }
 
     /// Whether the object is there, the very same.
-    pub(crate) fn is_there(&self) -> bool {
+    pub(super) fn is_there(&self) -> bool {
         let Some(entry) = self.resource.cache.get(&self.key) else { return false };
         entry.uid() == self.uid && !(entry.is_terminating() && is_overdue(entry.unmanaged()))
     }
@@ -213,10 +225,9 @@ fn is_overdue(json: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pki::{Pki, ServerNames};
 
     fn signer() -> TokenSigner {
-        TokenSigner::new(&Pki::ephemeral(&ServerNames::default()).unwrap().service_account_key_pem).unwrap()
+        TokenSigner::new(&rcgen::KeyPair::generate().unwrap().serialize_pem()).unwrap()
     }
 
     fn token_subject() -> TokenSubject {
@@ -242,7 +253,7 @@ mod tests {
     fn forged_expired_and_foreign_tokens_are_refused() {
         let signer = signer();
         let token = signer.sign(&claims(&token_subject(), 1000)).unwrap();
-        assert_eq!(super::super::service_account::tests::signer().verify(&token), None, "another key");
+        assert_eq!(super::tests::signer().verify(&token), None, "another key");
         assert_eq!(signer.verify(&format!("{token}x")), None);
         let claims_then = signer.verify(&token).unwrap();
         assert_eq!(subject(&claims_then, 2000), None, "expired");

@@ -5,7 +5,7 @@
 //!
 //! Source: `plugin/pkg/auth/authorizer/rbac/rbac.go` and `pkg/registry/rbac/validation/rule.go` at v1.37.
 
-pub(crate) mod index;
+mod index;
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::user::UserInfo;
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Decides by roles and bindings.
-pub(crate) struct RbacAuthorizer {
+pub struct RbacAuthorizer {
     index: RwLock<Index>,
     feeds: Mutex<Vec<Feed>>,
 }
@@ -36,7 +36,7 @@ struct Feed {
 
 impl RbacAuthorizer {
     /// Reads what there is in the cache.
-    pub(crate) fn new(registry: &Registry) -> Self {
+    pub fn new(registry: &Registry) -> Self {
         let mut index = Index::default();
         let feeds = Kind::ALL.into_iter().filter_map(|kind| {
             let resource = registry.get(GROUP, "v1", kind.plural())?;
@@ -48,7 +48,7 @@ impl RbacAuthorizer {
     }
 
     /// Whether a role of the user allows it.
-    pub(crate) fn allows(&self, attributes: &Attributes<'_>) -> bool {
+    pub fn allows(&self, attributes: &Attributes<'_>) -> bool {
         self.take_changes(false);
         self.finds(attributes) || {
             self.take_changes(true);
@@ -62,7 +62,7 @@ impl RbacAuthorizer {
     }
 
     /// As [`RbacAuthorizer::allows`], with the reason.
-    pub(crate) fn explain(&self, attributes: &Attributes<'_>) -> Decision {
+    pub fn explain(&self, attributes: &Attributes<'_>) -> Decision {
         self.take_changes(true);
         let (mut reason, mut missing) = (None, Vec::new());
         let (verb, target) = (attributes.verb, &attributes.target);
@@ -85,7 +85,7 @@ impl RbacAuthorizer {
     }
 
     /// Every rule that `user` has in `namespace`, and which roles are missing.
-    pub(crate) fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<Rule>, Vec<String>) {
+    pub fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<Rule>, Vec<String>) {
         self.take_changes(true);
         let (mut rules, mut missing) = (Vec::new(), Vec::new());
         self.index.read().visit(user, namespace, |found| {
@@ -99,7 +99,7 @@ impl RbacAuthorizer {
     }
 
     /// The rules of a role; an error in upstream's words if there is no such role.
-    pub(crate) fn role(&self, is_cluster_role: bool, name: &str, namespace: &str) -> Result<Vec<Rule>, String> {
+    pub fn role(&self, is_cluster_role: bool, name: &str, namespace: &str) -> Result<Vec<Rule>, String> {
         self.take_changes(true);
         let index = self.index.read();
         let rules = index.rules(is_cluster_role, name, namespace);
@@ -165,6 +165,3 @@ fn put(index: &mut Index, kind: Kind, entry: &Entry, is_gone: bool) {
 fn allowing(found: &Found<'_>, verb: &str, target: &Target<'_>) -> bool {
     found.rules.is_some_and(|rules| rules.iter().any(|rule| rule.allows(verb, target)))
 }
-
-#[cfg(test)]
-mod tests;

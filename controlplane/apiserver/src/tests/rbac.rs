@@ -1,19 +1,20 @@
 use std::{sync::Arc, time::Instant};
 
+use coracle_auth::{
+    authz::{Attributes, Decision, ResourceTarget, Target},
+    user::UserInfo,
+};
 use coracle_registry::store::{WriteOptions, delete::DeleteOptions};
 use serde_json::{Value, json};
 
-use crate::{
-    ApiServer,
-    authz::{Attributes, Decision, ResourceTarget, Target},
-    testing,
-    user::UserInfo,
-};
+use crate::{ApiServer, testing};
+
+const GROUP: &str = "rbac.authorization.k8s.io";
 
 async fn put(server: &Arc<ApiServer>, plural: &str, namespace: &str, object: Value) {
-    let resource = server.registry.get(super::GROUP, "v1", plural).unwrap();
-    server.create(resource, namespace, object, WriteOptions::default(), None).await.unwrap();
-    server.store.cache.catch_up().await.unwrap();
+    let resource = server.state.registry.get(GROUP, "v1", plural).unwrap();
+    server.state.store.create(resource, namespace, object, WriteOptions::default()).await.unwrap();
+    server.state.store.cache.catch_up().await.unwrap();
 }
 
 fn role(name: &str, rules: Value) -> Value {
@@ -23,12 +24,12 @@ fn role(name: &str, rules: Value) -> Value {
 fn binding(name: &str, role: (&str, &str), subjects: Value) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": name},
-        "roleRef": {"apiGroup": super::GROUP, "kind": role.0, "name": role.1}, "subjects": subjects,
+        "roleRef": {"apiGroup": GROUP, "kind": role.0, "name": role.1}, "subjects": subjects,
     })
 }
 
 fn user(name: &str) -> Value {
-    json!([{"kind": "User", "apiGroup": super::GROUP, "name": name}])
+    json!([{"kind": "User", "apiGroup": GROUP, "name": name}])
 }
 
 fn on<'a>(namespace: &'a str, resource: &'a str) -> Target<'a> {
@@ -36,7 +37,7 @@ fn on<'a>(namespace: &'a str, resource: &'a str) -> Target<'a> {
 }
 
 fn may(server: &ApiServer, user: &UserInfo, verb: &str, target: Target<'_>) -> bool {
-    server.authorizer.allows(&Attributes { user, verb, target })
+    server.state.authorizer.allows(&Attributes { user, verb, target })
 }
 
 #[tokio::test]
@@ -51,7 +52,7 @@ async fn roles_hold_where_they_are_bound_and_as_long() {
     assert!(!may(&server, &alice, "list", on("", "pods")));
     assert!(!may(&server, &bob, "get", on("default", "pods")));
 
-    let devs = json!([{"kind": "Group", "apiGroup": super::GROUP, "name": "dev"}]);
+    let devs = json!([{"kind": "Group", "apiGroup": GROUP, "name": "dev"}]);
     put(&server, "rolebindings", "default", binding("devs", ("Role", "late"), devs)).await;
     assert!(!may(&server, &bob, "get", on("default", "secrets")), "the role is not there yet");
     let secrets = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"]}]);
@@ -64,9 +65,9 @@ async fn roles_hold_where_they_are_bound_and_as_long() {
     assert!(may(&server, &robot, "list", on("kube-system", "pods")));
     assert!(!may(&server, &robot, "list", on("default", "pods")));
 
-    let bindings = server.registry.get(super::GROUP, "v1", "rolebindings").unwrap();
-    server.delete(bindings, "default", "views", &DeleteOptions::default()).await.unwrap();
-    server.store.cache.catch_up().await.unwrap();
+    let bindings = server.state.registry.get(GROUP, "v1", "rolebindings").unwrap();
+    server.state.store.delete(bindings, "default", "views", &DeleteOptions::default()).await.unwrap();
+    server.state.store.cache.catch_up().await.unwrap();
     assert!(!may(&server, &alice, "get", on("default", "pods")));
     assert!(may(&server, &bob, "get", on("default", "secrets")), "others stay");
 }
@@ -79,7 +80,7 @@ async fn reasons_are_upstreams() {
     put(&server, "rolebindings", "default", binding("lost", ("Role", "nowhere"), user("carol"))).await;
     let explain = |user: &str, target| {
         let user = UserInfo::new(user, &[]);
-        server.authorizer.explain(&Attributes { user: &user, verb: "get", target })
+        server.state.authorizer.explain(&Attributes { user: &user, verb: "get", target })
     };
     let allowed = |reason: &str| Decision::Allow(reason.to_owned());
     assert_eq!(

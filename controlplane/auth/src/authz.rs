@@ -7,52 +7,56 @@
 //! Source: `k8s.io/apiserver/pkg/authorization`, `k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go` at
 //! v1.37.
 
-pub(crate) mod admission;
-pub(crate) mod escalation;
-pub(crate) mod node;
-pub(crate) mod rbac;
-pub(crate) mod rule;
+pub mod bootstrap_policy;
+pub mod escalation;
+pub mod node;
+pub mod rbac;
+pub mod rule;
 
 use coracle_api::{
     resource::GroupResource,
     status::{Reason, Status},
 };
 use coracle_registry::resource::Registry;
-use http::Method;
 
 use self::{node::NodeAuthorizer, rbac::RbacAuthorizer};
-use crate::{
-    query::Query,
-    request_info::RequestInfo,
-    user::{ANONYMOUS, GROUP_MASTERS, UserInfo},
-};
+use crate::user::{ANONYMOUS, GROUP_MASTERS, UserInfo};
 
 /// What is asked.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Attributes<'a> {
-    pub(crate) user: &'a UserInfo,
+pub struct Attributes<'a> {
+    /// By whom.
+    pub user: &'a UserInfo,
     /// Such as `list`, or the method in lower case for a path.
-    pub(crate) verb: &'a str,
-    pub(crate) target: Target<'a>,
+    pub verb: &'a str,
+    /// Of what.
+    pub target: Target<'a>,
 }
 
 /// What it is asked of.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Target<'a> {
+pub enum Target<'a> {
     /// Of something that is no resource.
     Path(&'a str),
+    /// Of a resource, or of what is below one.
     Resource(ResourceTarget<'a>),
 }
 
 /// A resource. Absent parts are empty.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct ResourceTarget<'a> {
-    pub(crate) group: &'a str,
-    pub(crate) resource: &'a str,
-    pub(crate) subresource: &'a str,
-    pub(crate) namespace: &'a str,
-    pub(crate) name: &'a str,
-    pub(crate) field_selector: Option<&'a str>,
+pub struct ResourceTarget<'a> {
+    /// Empty for the core group.
+    pub group: &'a str,
+    /// Its plural.
+    pub resource: &'a str,
+    /// Such as `status`.
+    pub subresource: &'a str,
+    /// Empty for what is in none, and for all of them.
+    pub namespace: &'a str,
+    /// Of one object.
+    pub name: &'a str,
+    /// Of a list, as the query has it.
+    pub field_selector: Option<&'a str>,
 }
 
 impl<'a> Target<'a> {
@@ -64,48 +68,9 @@ impl<'a> Target<'a> {
     }
 }
 
-impl<'a> Attributes<'a> {
-    /// What a request asks.
-    pub(crate) fn of_request(
-        user: &'a UserInfo,
-        method: &Method,
-        request: &'a RequestInfo<'a>,
-        query: &'a Query<'a>,
-    ) -> Self {
-        match request {
-            RequestInfo::NonResource { path } => Self { user, verb: path_verb(method), target: Target::Path(path) },
-            RequestInfo::Resource(request) => Self {
-                user,
-                verb: request.verb.as_str(),
-                target: Target::Resource(ResourceTarget {
-                    group: request.group,
-                    resource: request.resource,
-                    subresource: request.subresource,
-                    namespace: &request.namespace,
-                    name: &request.name,
-                    field_selector: query.text("fieldSelector"),
-                }),
-            },
-        }
-    }
-}
-
-fn path_verb(method: &Method) -> &'static str {
-    match *method {
-        Method::GET => "get",
-        Method::HEAD => "head",
-        Method::POST => "post",
-        Method::PUT => "put",
-        Method::PATCH => "patch",
-        Method::DELETE => "delete",
-        Method::OPTIONS => "options",
-        _ => "other",
-    }
-}
-
 /// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Decision {
+pub enum Decision {
     /// With the reason; empty if it goes without saying.
     Allow(String),
     /// Not by these rules; perhaps with a reason.
@@ -113,25 +78,27 @@ pub(crate) enum Decision {
 }
 
 /// Every authorizer in turn; the first that allows decides.
-pub(crate) struct Chain {
+pub struct Chain {
     node: NodeAuthorizer,
-    pub(crate) rbac: RbacAuthorizer,
+    /// Roles and bindings.
+    pub rbac: RbacAuthorizer,
 }
 
 impl Chain {
-    pub(crate) fn new(registry: &std::sync::Arc<Registry>) -> Self {
+    /// Reads roles and bindings; nodes are looked at when one asks.
+    pub fn new(registry: &std::sync::Arc<Registry>) -> Self {
         Self { node: NodeAuthorizer::new(registry), rbac: RbacAuthorizer::new(registry) }
     }
 
     /// Whether it is allowed. Every request comes here: fast, and never blocks.
-    pub(crate) fn allows(&self, attributes: &Attributes<'_>) -> bool {
+    pub fn allows(&self, attributes: &Attributes<'_>) -> bool {
         attributes.user.is_in(GROUP_MASTERS)
             || self.node.authorize(attributes).is_ok_and(|allowed| allowed)
             || self.rbac.allows(attributes)
     }
 
     /// The answer with its reason.
-    pub(crate) fn explain(&self, attributes: &Attributes<'_>) -> Decision {
+    pub fn explain(&self, attributes: &Attributes<'_>) -> Decision {
         if attributes.user.is_in(GROUP_MASTERS) {
             return Decision::Allow(String::new());
         }
@@ -150,7 +117,7 @@ impl Chain {
     ///
     /// # Errors
     /// 401 for nobody, 403 for somebody.
-    pub(crate) fn authorize(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
+    pub fn authorize(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
         if self.allows(attributes) {
             return Ok(());
         }
@@ -164,7 +131,7 @@ impl Chain {
 }
 
 /// The 403 of a request.
-pub(crate) fn denied(attributes: &Attributes<'_>, why: &str) -> Status {
+pub fn denied(attributes: &Attributes<'_>, why: &str) -> Status {
     let (user, verb) = (&attributes.user.name, attributes.verb);
     let why = if why.is_empty() { String::new() } else { format!(": {why}") };
     match &attributes.target {
@@ -186,6 +153,3 @@ pub(crate) fn denied(attributes: &Attributes<'_>, why: &str) -> Status {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

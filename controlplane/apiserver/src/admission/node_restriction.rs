@@ -6,11 +6,10 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use coracle_api::meta;
+use coracle_auth::authz::node::References;
 use rustls_pki_types::{CertificateSigningRequestDer, pem::PemObject as _};
 use serde_json::Value;
 use x509_parser::{certification_request::X509CertificationRequest, prelude::FromDer as _};
-
-use super::graph::References;
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const NODE_SIGNERS: &[&str] = &["kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"];

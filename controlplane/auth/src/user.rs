@@ -29,9 +29,9 @@ pub const GROUP_UNAUTHENTICATED: &str = "system:unauthenticated";
 pub const ANONYMOUS: &str = "system:anonymous";
 
 /// The key of [`UserInfo::extra`] that tells one credential of a user from another.
-pub(crate) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 /// Every service account.
-pub(crate) const GROUP_SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
+pub const GROUP_SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
 impl UserInfo {
@@ -42,13 +42,13 @@ impl UserInfo {
     }
 
     /// Namespace and name of the service account that `user` names, if it names one.
-    pub(crate) fn service_account_of(user: &str) -> Option<(&str, &str)> {
+    pub fn service_account_of(user: &str) -> Option<(&str, &str)> {
         let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
         (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
     }
 
     /// As `authentication.k8s.io/v1` shows a user.
-    pub(crate) fn to_value(&self) -> Value {
+    pub fn to_value(&self) -> Value {
         let mut value = json!({"username": self.name, "groups": self.groups});
         if !self.uid.is_empty() {
             value["uid"] = self.uid.as_str().into();
@@ -96,7 +96,7 @@ impl UserInfo {
     }
 
     /// Whether this is a part of the cluster itself: a node, the scheduler, a controller.
-    pub(crate) fn is_component(&self) -> bool {
+    pub fn is_component(&self) -> bool {
         self.is_in(GROUP_NODES)
             || self.name.starts_with("system:kube-")
             || self.name.starts_with("system:serviceaccount:kube-system:")

@@ -1,11 +1,10 @@
 //! What a node may do: read what its pods need, write what is its own.
 //!
-//! What only the body of a request shows is for [`restriction`] to check.
+//! What only the body of a request shows is for admission to check.
 //!
 //! Source: `plugin/pkg/auth/authorizer/node/node_authorizer.go` at v1.37.
 
 mod graph;
-pub(crate) mod restriction;
 
 use std::sync::Arc;
 
@@ -13,17 +12,18 @@ use coracle_api::{meta, selector::FieldSelector};
 use coracle_registry::resource::Registry;
 use serde_json::Value;
 
-use self::graph::{Graph, References};
+use self::graph::Graph;
+pub use self::graph::References;
 use super::{
     Attributes, ResourceTarget, Target,
     rule::{Pool, Rule},
 };
-use crate::bootstrap::policy;
+use crate::authz::bootstrap_policy;
 
 const LEASE_NAMESPACE: &str = "kube-node-lease";
 
 /// Decides on requests of nodes; has no opinion on others.
-pub(crate) struct NodeAuthorizer {
+pub struct NodeAuthorizer {
     registry: Arc<Registry>,
     graph: Option<Graph>,
     /// For what is not a matter of one node or another.
@@ -34,9 +34,11 @@ pub(crate) struct NodeAuthorizer {
 type Answer = Result<bool, String>;
 
 impl NodeAuthorizer {
-    pub(crate) fn new(registry: &Arc<Registry>) -> Self {
+    /// Reads nothing yet: the first request of a node does.
+    pub fn new(registry: &Arc<Registry>) -> Self {
         let graph = registry.core("pods").map(Graph::new);
-        let rules = Rule::parse_all(&policy::cluster_role("system:node").unwrap_or_default(), &mut Pool::default());
+        let rules =
+            Rule::parse_all(&bootstrap_policy::cluster_role("system:node").unwrap_or_default(), &mut Pool::default());
         Self { registry: Arc::clone(registry), graph, rules }
     }
 
@@ -44,7 +46,7 @@ impl NodeAuthorizer {
     ///
     /// # Errors
     /// Why not, in upstream's words.
-    pub(crate) fn authorize(&self, attributes: &Attributes<'_>) -> Answer {
+    pub fn authorize(&self, attributes: &Attributes<'_>) -> Answer {
         let Some(node) = attributes.user.node_name() else { return Ok(false) };
         let Target::Resource(target) = &attributes.target else { return Ok(self.by_rules(attributes)) };
         let verb = attributes.verb;

@@ -4,40 +4,39 @@
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use coracle_api::meta;
+use coracle_registry::{resource::Registry, watch_cache::WatchCache};
 use serde_json::Value;
 
 use super::service_account::Need;
-use crate::{
-    server::ApiServer,
-    user::{GROUP_BOOTSTRAPPERS, UserInfo},
-};
+use crate::user::{GROUP_BOOTSTRAPPERS, UserInfo};
 
 const ID_LENGTH: usize = 6;
 const SECRET_LENGTH: usize = 16;
 /// Of a whole token.
-pub(crate) const LENGTH: usize = ID_LENGTH + 1 + SECRET_LENGTH;
+pub(super) const LENGTH: usize = ID_LENGTH + 1 + SECRET_LENGTH;
 
 /// The identity of a token that is known, alive, and meant for authentication.
-pub(super) async fn authenticate(server: &ApiServer, token: &str) -> Option<(UserInfo, Need)> {
+pub(super) async fn authenticate(registry: &Registry, cache: &WatchCache, token: &str) -> Option<(UserInfo, Need)> {
     let (id, secret) = token.split_once('.')?;
     let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
     if id.len() != ID_LENGTH || secret.len() != SECRET_LENGTH || !is_plain(id) || !is_plain(secret) {
         return None;
     }
     // The token may have been made a moment ago.
-    server.store.cache.catch_up().await.ok()?;
-    let secrets = server.registry.core("secrets")?;
+    cache.catch_up().await.ok()?;
+    let secrets = registry.core("secrets")?;
     let entry = secrets.cache.get(&secrets.key("kube-system", &format!("bootstrap-token-{id}")))?;
     if entry.is_terminating() {
         return None;
     }
     let object: Value = serde_json::from_slice(entry.unmanaged()).ok()?;
     let user = check(&object, id, secret, jiff::Timestamp::now())?;
-    let need = Need::of(server, "secrets", "kube-system", entry.name(), entry.uid())?;
+    let need = Need::of(registry, "secrets", "kube-system", entry.name(), entry.uid())?;
     Some((user, need))
 }
 
-pub(crate) fn check(object: &Value, id: &str, secret: &str, now: jiff::Timestamp) -> Option<UserInfo> {
+/// The identity of the token that a Secret holds, if it has this ID and secret and may be used at `now`.
+pub fn check(object: &Value, id: &str, secret: &str, now: jiff::Timestamp) -> Option<UserInfo> {
     let data = |key: &str| -> Option<String> {
         let encoded = meta::get(object, &["data", key])?.as_str()?;
         String::from_utf8(BASE64_STANDARD.decode(encoded).ok()?).ok()

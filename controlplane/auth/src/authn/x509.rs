@@ -10,7 +10,7 @@ use crate::user::{CREDENTIAL_ID, UserInfo};
 
 /// Who holds a verified client certificate, and until when.
 #[derive(Debug, Clone)]
-pub(crate) struct Holder {
+pub struct Holder {
     user: Arc<UserInfo>,
     /// Unix time of its last second.
     not_after_secs: i64,
@@ -18,14 +18,14 @@ pub(crate) struct Holder {
 
 impl Holder {
     /// `None` without a common name.
-    pub(crate) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
+    pub fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let user = Arc::new(user(certificate)?);
         let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
         Some(Self { user, not_after_secs: certificate.validity().not_after.timestamp() })
     }
 
     /// The user, unless the certificate has expired: a connection may last longer than it.
-    pub(crate) fn user_at(&self, now_secs: i64) -> Option<&Arc<UserInfo>> {
+    pub fn user_at(&self, now_secs: i64) -> Option<&Arc<UserInfo>> {
         (now_secs <= self.not_after_secs).then_some(&self.user)
     }
 }
@@ -46,22 +46,26 @@ fn user(certificate: &CertificateDer<'_>) -> Option<UserInfo> {
 
 #[cfg(test)]
 mod tests {
-    use crate::pki::{Pki, ServerNames};
+    use rcgen::{CertificateParams, DnType, KeyPair};
+    use rustls_pki_types::CertificateDer;
+
+    fn certificate(name: &str, group: &str) -> CertificateDer<'static> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.distinguished_name.push(DnType::OrganizationName, group);
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
+    }
 
     #[test]
     fn subject_gives_user_and_groups() {
-        let pki = Pki::ephemeral(&ServerNames::default()).unwrap();
-        let pair = pki.issue_client("system:node:n1", "system:nodes").unwrap();
-        let user = super::user(&pair.chain().unwrap()[0]).unwrap();
+        let user = super::user(&certificate("system:node:n1", "system:nodes")).unwrap();
         assert_eq!(user.name, "system:node:n1");
         assert!(user.is_in("system:nodes") && user.is_in("system:authenticated"));
     }
 
     #[test]
     fn a_certificate_is_nobodys_after_its_last_second() {
-        let pki = Pki::ephemeral(&ServerNames::default()).unwrap();
-        let pair = pki.issue_client("alice", "dev").unwrap();
-        let holder = super::Holder::of(&pair.chain().unwrap()[0]).unwrap();
+        let holder = super::Holder::of(&certificate("alice", "dev")).unwrap();
         let end = holder.not_after_secs;
         assert_eq!(holder.user_at(end).map(|user| user.name.as_str()), Some("alice"));
         assert!(holder.user_at(end + 1).is_none());

@@ -1,4 +1,8 @@
-use super::*;
+use coracle_auth::{
+    authz::{Attributes, Decision, ResourceTarget, Target},
+    user::UserInfo,
+};
+
 use crate::testing;
 
 fn resource<'a>(namespace: &'a str, resource: &'a str, name: &'a str) -> Target<'a> {
@@ -10,7 +14,7 @@ async fn refusals_read_as_upstreams() {
     let server = testing::server().await;
     let alice = UserInfo::new("alice", &[]);
     let message = |verb: &str, target| {
-        server.authorizer.authorize(&Attributes { user: &alice, verb, target }).unwrap_err().message
+        server.state.authorizer.authorize(&Attributes { user: &alice, verb, target }).unwrap_err().message
     };
     let log = ResourceTarget { resource: "pods", subresource: "log", namespace: "a", name: "p", ..Default::default() };
     let role = ResourceTarget { group: "rbac.authorization.k8s.io", resource: "roles", ..Default::default() };
@@ -45,7 +49,7 @@ async fn refusals_read_as_upstreams() {
 #[tokio::test]
 async fn built_in_groups_may_what_they_need() {
     let server = testing::server().await;
-    let may = |user: &UserInfo, verb: &str, target| server.authorizer.allows(&Attributes { user, verb, target });
+    let may = |user: &UserInfo, verb: &str, target| server.state.authorizer.allows(&Attributes { user, verb, target });
     let csr = ResourceTarget {
         group: "certificates.k8s.io",
         resource: "certificatesigningrequests",
@@ -70,7 +74,7 @@ async fn nodes_reach_what_their_pods_refer_to() {
     use coracle_registry::store::WriteOptions;
     use serde_json::json;
     let server = testing::server().await;
-    let pods = server.registry.core("pods").unwrap();
+    let pods = server.state.registry.core("pods").unwrap();
     let pod = |name: &str, node: &str| {
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {
             "nodeName": node, "serviceAccountName": "robot",
@@ -79,12 +83,12 @@ async fn nodes_reach_what_their_pods_refer_to() {
         }})
     };
     let node = UserInfo::node("n1");
-    let may = |verb: &str, target| server.authorizer.allows(&Attributes { user: &node, verb, target });
+    let may = |verb: &str, target| server.state.authorizer.allows(&Attributes { user: &node, verb, target });
     assert!(!may("get", resource("default", "secrets", "of-a")));
     for (name, on) in [("a", "n1"), ("b", "n2")] {
-        server.store.create(pods, "default", pod(name, on), WriteOptions::default()).await.unwrap();
+        server.state.store.create(pods, "default", pod(name, on), WriteOptions::default()).await.unwrap();
     }
-    server.store.cache.catch_up().await.unwrap();
+    server.state.store.cache.catch_up().await.unwrap();
     assert!(may("get", resource("default", "secrets", "of-a")));
     assert!(may("watch", resource("default", "secrets", "of-a")));
     assert!(!may("list", resource("default", "secrets", "")));
@@ -100,7 +104,7 @@ async fn nodes_reach_what_their_pods_refer_to() {
     assert!(may("create", Target::Resource(token("robot"))));
     assert!(!may("create", Target::Resource(token("default"))));
     assert!(may("get", resource("default", "pods", "a")) && !may("get", resource("default", "pods", "b")));
-    let reason = server.authorizer.explain(&Attributes {
+    let reason = server.state.authorizer.explain(&Attributes {
         user: &node,
         verb: "get",
         target: resource("default", "secrets", "of-b"),
@@ -108,7 +112,7 @@ async fn nodes_reach_what_their_pods_refer_to() {
     let why = "no relationship found between node 'n1' and this object";
     assert_eq!(reason, Decision::NoOpinion(why.to_owned()));
     let now = coracle_registry::store::delete::DeleteOptions { grace_secs: Some(0), ..Default::default() };
-    server.delete(pods, "default", "a", &now).await.unwrap();
-    server.store.cache.catch_up().await.unwrap();
+    server.state.store.delete(pods, "default", "a", &now).await.unwrap();
+    server.state.store.cache.catch_up().await.unwrap();
     assert!(!may("get", resource("default", "secrets", "of-a")), "the pod is gone");
 }

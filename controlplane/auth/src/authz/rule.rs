@@ -13,24 +13,30 @@ use super::{ResourceTarget, Target};
 const ALL: &str = "*";
 
 /// One list of a rule. Equal strings of many rules share their bytes.
-pub(crate) type Names = Box<[Arc<str>]>;
+pub type Names = Box<[Arc<str>]>;
 
 /// A `PolicyRule`, taken apart once.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Rule {
-    pub(crate) verbs: Names,
-    pub(crate) groups: Names,
-    pub(crate) resources: Names,
-    pub(crate) names: Names,
-    pub(crate) urls: Names,
+pub struct Rule {
+    /// Such as `get`; `*` for all.
+    pub verbs: Names,
+    /// API groups; empty for the core group.
+    pub groups: Names,
+    /// Plurals, with `/status` and the like; `*` for all.
+    pub resources: Names,
+    /// Of single objects; none for all.
+    pub names: Names,
+    /// Paths of what is no resource; a last `*` for all below.
+    pub urls: Names,
 }
 
 /// Strings that rules share.
 #[derive(Debug, Default)]
-pub(crate) struct Pool(HashSet<Arc<str>>);
+pub struct Pool(HashSet<Arc<str>>);
 
 impl Pool {
-    pub(crate) fn share(&mut self, text: &str) -> Arc<str> {
+    /// The text, shared with whoever has an equal one.
+    pub fn share(&mut self, text: &str) -> Arc<str> {
         if let Some(known) = self.0.get(text) {
             return Arc::clone(known);
         }
@@ -42,14 +48,15 @@ impl Pool {
         text
     }
 
-    pub(crate) fn names(&mut self, list: &[Value]) -> Names {
+    /// The texts of a list.
+    pub fn names(&mut self, list: &[Value]) -> Names {
         list.iter().filter_map(Value::as_str).map(|text| self.share(text)).collect()
     }
 }
 
 impl Rule {
     /// From its JSON form.
-    pub(crate) fn parse(value: &Value, pool: &mut Pool) -> Self {
+    pub fn parse(value: &Value, pool: &mut Pool) -> Self {
         let mut list = |field: &str| pool.names(meta::get_array(value, &[field]));
         Self {
             verbs: list("verbs"),
@@ -61,12 +68,12 @@ impl Rule {
     }
 
     /// All rules of a Role or ClusterRole.
-    pub(crate) fn parse_all(role: &Value, pool: &mut Pool) -> Box<[Self]> {
+    pub fn parse_all(role: &Value, pool: &mut Pool) -> Box<[Self]> {
         meta::get_array(role, &["rules"]).iter().map(|rule| Self::parse(rule, pool)).collect()
     }
 
     /// Its JSON form, without empty lists.
-    pub(crate) fn to_value(&self) -> Value {
+    pub fn to_value(&self) -> Value {
         let lists = [
             ("verbs", &self.verbs),
             ("apiGroups", &self.groups),
@@ -82,7 +89,7 @@ impl Rule {
     }
 
     /// Whether this rule alone allows `verb` on `target`.
-    pub(crate) fn allows(&self, verb: &str, target: &Target<'_>) -> bool {
+    pub fn allows(&self, verb: &str, target: &Target<'_>) -> bool {
         has(&self.verbs, verb)
             && match target {
                 Target::Path(path) => self.urls.iter().any(|url| url_covers(url, path)),
@@ -113,7 +120,7 @@ fn resource_matches(rule: &str, target: &ResourceTarget<'_>) -> bool {
 }
 
 /// Whether the path of a rule, perhaps with a `*` at its end, covers `path`.
-pub(crate) fn url_covers(rule: &str, path: &str) -> bool {
+pub fn url_covers(rule: &str, path: &str) -> bool {
     rule == ALL
         || rule == path
         || rule.strip_suffix('*').is_some_and(|start| path.starts_with(start.trim_end_matches('*')))

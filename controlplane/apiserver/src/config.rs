@@ -1,0 +1,55 @@
+//! What a server is made from.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    ops::RangeInclusive,
+    sync::Arc,
+};
+
+use coracle_auth::user::UserInfo;
+use ipnet::IpNet;
+
+use crate::pki::Pki;
+
+/// What an [`ApiServer`](crate::ApiServer) is made from. All values are validated by who builds it.
+#[derive(Debug, Clone)]
+pub struct ApiServerConfig {
+    /// Certificates and keys.
+    pub pki: Arc<Pki>,
+    /// Where ClusterIPs come from.
+    pub service_cidr: IpNet,
+    /// Where node ports come from.
+    pub node_ports: RangeInclusive<u16>,
+    /// The address clients reach this server at, as published in the `kubernetes` Endpoints.
+    pub advertise: SocketAddr,
+    /// Bearer tokens known from the start.
+    pub static_tokens: HashMap<String, UserInfo>,
+    /// Requests in flight, watches and streams not counted, before 429: of all who have no share of their own.
+    pub max_in_flight: usize,
+    /// Connections at once. Beyond, those go first whose client has not said who it is.
+    pub max_connections: usize,
+}
+
+impl ApiServerConfig {
+    /// Upstream's defaults around what has no default.
+    pub fn new(pki: Arc<Pki>, service_cidr: IpNet, advertise: SocketAddr) -> Self {
+        Self {
+            pki,
+            service_cidr,
+            node_ports: 30000..=32767,
+            advertise,
+            static_tokens: HashMap::new(),
+            max_in_flight: 600,
+            max_connections: 4096,
+        }
+    }
+}
+
+/// The first address of `service_cidr`: the `kubernetes` Service's.
+pub fn first_service_ip(service_cidr: &IpNet) -> IpAddr {
+    match service_cidr.trunc() {
+        IpNet::V4(net) => Ipv4Addr::from(u32::from(net.addr()).saturating_add(1)).into(),
+        IpNet::V6(net) => Ipv6Addr::from(u128::from(net.addr()).saturating_add(1)).into(),
+    }
+}
