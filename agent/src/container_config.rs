@@ -26,7 +26,10 @@ use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 use crate::{
     context::NodeContext,
     events::Severity,
-    image::{credentials, reference},
+    image::{
+        credentials::{self, Collected},
+        reference,
+    },
     objects::{FRESH, FetchError},
     pod::{PodExt, spec_hash},
     pod_files,
@@ -324,30 +327,36 @@ fn write_if_changed(path: &Path, text: &str, mode: u32) -> Result<(), ContainerC
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(failed("set the mode of"))
 }
 
-/// What a pod's `imagePullSecrets` hold, and the names of those that could not be read: as upstream, the pull is tried
-/// without them.
+/// What a pod's `imagePullSecrets` hold, and the names of those that could not be read, or hold more than is taken: as
+/// upstream, the pull is tried without them.
 pub(crate) async fn pull_credentials(ctx: &NodeContext, pod: &Pod) -> (Vec<RegistryAuth>, Vec<String>) {
-    let (mut found, mut missing) = (Vec::new(), Vec::new());
-    for reference in pod.spec_or_default().image_pull_secrets.iter().flatten() {
-        let secret = ctx.objects.secret(pod.namespace(), &reference.name, FRESH).await;
+    let spec = pod.spec_or_default();
+    let references = spec.image_pull_secrets.iter().flatten();
+    let (names, beyond) = credentials::to_read(references.map(|reference| &*reference.name));
+    let (mut found, mut missing) = (Collected::default(), Vec::new());
+    for name in names {
+        let secret = ctx.objects.secret(pod.namespace(), name, FRESH).await;
         let Ok(Some(secret)) = secret else {
-            missing.push(reference.name.clone());
+            missing.push(name.to_owned());
             continue;
         };
         let coordinates = SecretCoordinates {
             uid: secret.metadata.uid.clone().unwrap_or_default(),
             namespace: pod.namespace().to_owned(),
-            name: reference.name.clone(),
+            name: name.to_owned(),
         };
         let data = |key: &str| secret.data.as_ref().and_then(|data| data.get(key));
-        let entries = match (data(".dockerconfigjson"), data(".dockercfg")) {
-            (Some(json), _) => credentials::parse_config(&json.0),
-            (None, Some(json)) => credentials::parse_legacy(&json.0),
-            (None, None) => Vec::new(),
+        let whole = match (data(".dockerconfigjson"), data(".dockercfg")) {
+            (Some(json), _) => found.add(&json.0, credentials::parse_config, coordinates),
+            (None, Some(json)) => found.add(&json.0, credentials::parse_legacy, coordinates),
+            (None, None) => true,
         };
-        found.extend(entries.into_iter().map(|auth| RegistryAuth { secret: Some(coordinates.clone()), ..auth }));
+        if !whole {
+            missing.push(name.to_owned());
+        }
     }
-    (found, missing)
+    missing.extend(beyond.into_iter().map(str::to_owned));
+    (found.auths, missing)
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ mod shim_client;
 mod streams;
 pub mod types;
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use tokio::{
@@ -249,7 +249,7 @@ pub struct RegistryAuth {
     /// Shown to the registry as it is.
     pub registry_token: String,
     /// Where it is kept, if in a Secret.
-    pub secret: Option<SecretCoordinates>,
+    pub secret: Option<Arc<SecretCoordinates>>,
 }
 
 /// Names a Secret, not what it holds: that may be rotated.

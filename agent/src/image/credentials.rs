@@ -5,16 +5,25 @@
 //!
 //! Source: `pkg/credentialprovider/{keyring,config}.go` at v1.37.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use crate::runtime::RegistryAuth;
+use crate::runtime::{RegistryAuth, SecretCoordinates};
 
 /// The key under which `docker login` keeps what is for `docker.io`.
 const DEFAULT_KEY: &str = "index.docker.io";
+/// Most secrets that are read for one pod: each is a request, and anybody may name thousands.
+const SECRETS_MAX: usize = 100;
+/// Most bytes of a pod's secrets that are read: a few of the largest.
+const BYTES_MAX: usize = 4 << 20;
+/// Most entries taken from a pod's secrets; a large organisation has some hundreds.
+const ENTRIES_MAX: usize = 4096;
 
 /// As `docker login` writes it.
 #[derive(Deserialize)]
@@ -35,6 +44,43 @@ struct Entry {
 struct Config {
     #[serde(default)]
     auths: BTreeMap<String, Entry>,
+}
+
+/// The secrets to read of those a pod names, each once, and those beyond the most that are read.
+pub(crate) fn to_read<'a>(names: impl Iterator<Item = &'a str>) -> (Vec<&'a str>, Vec<&'a str>) {
+    let mut seen = BTreeSet::new();
+    let mut names: Vec<&str> = names.filter(|name| seen.insert(*name)).collect();
+    let beyond = names.split_off(names.len().min(SECRETS_MAX));
+    (names, beyond)
+}
+
+/// What a pod's secrets hold, as far as that is bounded: their authors are as little trusted as the pod's.
+#[derive(Default)]
+pub(crate) struct Collected {
+    /// In the order of the secrets.
+    pub auths: Vec<RegistryAuth>,
+    bytes: usize,
+}
+
+impl Collected {
+    /// Adds what the secret at `coordinates` holds, as `parse` reads it. Says whether that was all of it.
+    pub(crate) fn add(
+        &mut self,
+        json: &[u8],
+        parse: fn(&[u8]) -> Vec<RegistryAuth>,
+        coordinates: SecretCoordinates,
+    ) -> bool {
+        if self.bytes + json.len() > BYTES_MAX {
+            return false;
+        }
+        self.bytes += json.len();
+        let (entries, secret) = (parse(json), Arc::new(coordinates));
+        let room = ENTRIES_MAX - self.auths.len();
+        let is_all = entries.len() <= room;
+        let entries = entries.into_iter().take(room);
+        self.auths.extend(entries.map(|auth| RegistryAuth { secret: Some(Arc::clone(&secret)), ..auth }));
+        is_all
+    }
 }
 
 /// `.dockerconfigjson`; nothing if it is none.
@@ -194,6 +240,40 @@ mod tests {
         assert!(parse_config(format!(r#"{{"auths": {entries}}}"#).as_bytes()) == expected);
         assert!(parse_legacy(entries.as_bytes()) == expected);
         assert!(parse_config(b"[]").is_empty() && parse_legacy(b"nonsense").is_empty());
+    }
+
+    #[test]
+    fn a_hostile_secret_is_taken_in_part() {
+        let coordinates =
+            |name: &str| SecretCoordinates { uid: "1".to_owned(), namespace: "team".to_owned(), name: name.to_owned() };
+        let many: BTreeMap<_, _> = (0..20_000)
+            .map(|n| (format!("r.test/{n}"), serde_json::json!({ "username": "u", "password": n.to_string() })))
+            .collect();
+        let many = serde_json::to_vec(&many).expect("JSON");
+        let mut found = Collected::default();
+        assert!(!found.add(&many, parse_legacy, coordinates("many")));
+        assert_eq!(found.auths.len(), ENTRIES_MAX);
+        assert!(!found.add(&many, parse_legacy, coordinates("more")));
+        assert_eq!(found.auths.len(), ENTRIES_MAX);
+        let place = found.auths[0].secret.as_ref().expect("coordinates");
+        assert_eq!(Arc::strong_count(place), ENTRIES_MAX, "they are kept once");
+
+        // The bytes count, not only the entries.
+        let big = serde_json::json!({ "r.test": { "username": "u", "password": "p".repeat(1_000_000) } }).to_string();
+        let mut found = Collected::default();
+        let taken = (0..1000).filter(|n| found.add(big.as_bytes(), parse_legacy, coordinates(&n.to_string()))).count();
+        assert_eq!((taken, found.auths.len()), (4, 4));
+    }
+
+    #[test]
+    fn each_secret_is_read_once_and_not_too_many_are() {
+        let names: Vec<_> = (0..150).map(|n| format!("s{n}")).collect();
+        let (read, beyond) = to_read(names.iter().cycle().take(100_000).map(|name| &**name));
+        assert_eq!(
+            (read, beyond),
+            (names[..100].iter().map(|name| &**name).collect(), names[100..].iter().map(|name| &**name).collect())
+        );
+        assert_eq!(to_read(["a", "b", "a"].into_iter()), (vec!["a", "b"], vec![]));
     }
 
     #[test]

@@ -249,12 +249,19 @@ fn credentials(
     for auth in matching {
         let fingerprint = fingerprint(auth);
         match all.iter().position(|(_, access)| access[0] == fingerprint) {
-            // Kept in several secrets.
-            Some(index) => all[index].1.extend(coordinates(auth)),
-            None => all.push((of_secret(auth), [fingerprint].into_iter().chain(coordinates(auth)).collect())),
+            // Kept in several secrets, or in several entries of one.
+            Some(index) => {
+                let access = &mut all[index].1;
+                if let Some(secret) = coordinates(auth).filter(|secret| !access.contains(secret)) {
+                    access.push(secret);
+                }
+            }
+            None if all.len() < CREDENTIALS_MAX => {
+                all.push((of_secret(auth), [fingerprint].into_iter().chain(coordinates(auth)).collect()));
+            }
+            None => {}
         }
     }
-    all.truncate(CREDENTIALS_MAX);
     all
 }
 

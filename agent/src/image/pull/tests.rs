@@ -475,7 +475,7 @@ async fn an_image_is_shared_among_those_with_the_same_credentials() {
 /// `auth` as an entry of the Secret `team/<name>`.
 fn kept_in(name: &str, uid: &str, auth: RegistryAuth) -> RegistryAuth {
     let secret = SecretCoordinates { uid: uid.to_owned(), namespace: "team".to_owned(), name: name.to_owned() };
-    RegistryAuth { secret: Some(secret), ..auth }
+    RegistryAuth { secret: Some(Arc::new(secret)), ..auth }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -512,6 +512,21 @@ async fn layers_of_a_rotated_secret_are_not_fetched_again() {
         lab.pull(&auth(secret, "new")).await.expect("the layer is there");
     }
     lab.pull(&auth("other", "new")).await.expect_err("not theirs");
+}
+
+#[test]
+fn few_of_many_credentials_are_tried() {
+    let registries = Registries::default();
+    let image = reference::parse("r.test/a/b:1").expect("name");
+    let endpoint = &registries.endpoints("r.test")[0];
+    let auth = |password: usize| {
+        let auth = RegistryAuth { registry: "r.test".into(), username: "u".into(), ..RegistryAuth::default() };
+        kept_in("s", "1", RegistryAuth { password: password.to_string(), ..auth })
+    };
+    let many: Vec<_> = (0..4000).map(|n| auth(n % 1000)).collect();
+    let tried = credentials(&registries, endpoint, &image, &many);
+    assert_eq!(tried.len(), CREDENTIALS_MAX);
+    assert!(tried.iter().all(|(_, access)| access.len() == 2), "its secret is named once");
 }
 
 #[test]
