@@ -7,6 +7,9 @@ use serde_json::{Map, Value};
 
 use crate::resource::Gvk;
 
+/// Where nodes keep their Leases, which tell that they live.
+pub const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
+
 /// `metadata.<key>` as text, `""` when absent.
 #[must_use]
 pub fn text<'a>(object: &'a Value, key: &str) -> &'a str {

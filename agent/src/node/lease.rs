@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use coracle_api::meta::NODE_LEASE_NAMESPACE;
 use coracle_telemetry::{Backoff, Chain};
 use k8s_openapi::{
     api::{
@@ -22,7 +23,6 @@ use tokio_util::sync::CancellationToken;
 use super::NodeView;
 use crate::watch::Pulse;
 
-const NAMESPACE: &str = "kube-node-lease";
 const DURATION_SECS: i32 = 40;
 /// Short, as is the longest pause: what is asked while the network is gone must not keep the node from being back soon.
 const REQUEST_LIMIT: Duration = Duration::from_secs(5);
@@ -40,7 +40,7 @@ pub(crate) async fn run(
     pulse: Pulse,
     shutdown: CancellationToken,
 ) {
-    let keeper = Keeper { api: Api::namespaced(client, NAMESPACE), node_name, node };
+    let keeper = Keeper { api: Api::namespaced(client, NODE_LEASE_NAMESPACE), node_name, node };
     let mut known: Option<Lease> = None;
     let mut retry = Backoff::new(RETRY_MIN, RETRY_MAX);
     loop {
@@ -92,7 +92,7 @@ impl Keeper {
         let mut lease = Lease {
             metadata: ObjectMeta {
                 name: Some(self.node_name.clone()),
-                namespace: Some(NAMESPACE.to_owned()),
+                namespace: Some(NODE_LEASE_NAMESPACE.to_owned()),
                 ..ObjectMeta::default()
             },
             ..Lease::default()
@@ -156,7 +156,7 @@ mod tests {
                 Ok(http::Response::new(kube::client::Body::from(lease.to_string().into_bytes())))
             }
         });
-        let client = kube::Client::new(service, NAMESPACE);
+        let client = kube::Client::new(service, NODE_LEASE_NAMESPACE);
         let (pulse, shutdown) = (Pulse::default(), CancellationToken::new());
         let mut back = pulse.subscribe();
         let interval = Duration::from_millis(1);

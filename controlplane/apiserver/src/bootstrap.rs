@@ -11,7 +11,10 @@ mod roles;
 
 use std::{sync::Arc, time::Duration};
 
-use coracle_api::{meta, status::Status};
+use coracle_api::{
+    meta::{self, NODE_LEASE_NAMESPACE},
+    status::Status,
+};
 use coracle_registry::{
     part::Part,
     service_ips,
@@ -23,7 +26,7 @@ use serde_json::{Value, json};
 
 use crate::{config::first_service_ip, error::ApiServerError, state::State};
 
-const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
+const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", NODE_LEASE_NAMESPACE];
 const CLASSES: [(&str, i64, &str); 2] = [
     (
         "system-node-critical",

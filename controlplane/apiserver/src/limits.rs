@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-use coracle_api::status::Status;
+use coracle_api::{meta::NODE_LEASE_NAMESPACE, status::Status};
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
     sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit},
@@ -313,7 +313,7 @@ pub(crate) fn too_many() -> Status {
 /// What a node must get through with, or it is taken for dead.
 fn is_heartbeat(info: &ResourceRequest<'_>) -> bool {
     match (info.group, info.resource) {
-        ("coordination.k8s.io", "leases") => info.namespace == "kube-node-lease" && !info.name.is_empty(),
+        ("coordination.k8s.io", "leases") => info.namespace == NODE_LEASE_NAMESPACE && !info.name.is_empty(),
         ("", "nodes") => {
             let is_status = info.subresource == "status";
             (is_status || info.subresource.is_empty())

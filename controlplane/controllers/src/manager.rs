@@ -2,6 +2,7 @@
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
+use coracle_api::meta::NODE_LEASE_NAMESPACE;
 use coracle_client::{event_recorder, informer::Informer, tasks::spawn_synced};
 use coracle_telemetry::{TaskEnded, Tasks};
 use k8s_openapi::api::{
@@ -38,7 +39,7 @@ use crate::{
     namespace::NamespaceController,
     namespace_content::{self, NamespaceContentController},
     node_ipam::NodeIpamController,
-    node_lifecycle::{self, NodeLifecycleController},
+    node_lifecycle::NodeLifecycleController,
     pod::{self, Pod},
     pod_gc::PodGcController,
     replicaset::ReplicaSetController,
@@ -156,7 +157,7 @@ impl Informers {
                     status.images = None;
                 }
             }),
-            leases: Informer::new(Api::namespaced(client.clone(), node_lifecycle::LEASES), everything(), |_| {}),
+            leases: Informer::new(Api::namespaced(client.clone(), NODE_LEASE_NAMESPACE), everything(), |_| {}),
             namespaces: Informer::new(Api::all(client.clone()), everything(), |_| {}),
             requests: Informer::new(Api::all(client.clone()), everything(), |_| {}),
             accounts: Informer::new(Api::all(client.clone()), everything(), |account| {

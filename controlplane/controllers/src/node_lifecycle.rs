@@ -8,6 +8,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use coracle_api::meta::NODE_LEASE_NAMESPACE;
 use futures::future::join_all;
 use k8s_openapi::{
     api::{
@@ -49,8 +50,6 @@ use zones::{Eviction, Zones};
 /// Nodes worked on at once.
 const WORKERS: usize = 4;
 const COMPONENT: &str = "node-controller";
-/// Where nodes keep their leases.
-pub(crate) const LEASES: &str = "kube-node-lease";
 
 /// The controller.
 pub(crate) struct NodeLifecycleController {
@@ -183,7 +182,7 @@ impl NodeLifecycleController {
     /// How long nothing has been heard from the node.
     fn silence(&self, node: &Node) -> Duration {
         let name = name_of(node);
-        let lease = self.leases.get(&Key::new(LEASES, name));
+        let lease = self.leases.get(&Key::new(NODE_LEASE_NAMESPACE, name));
         let renewed = lease.and_then(|lease| lease.spec.as_ref()?.renew_time.as_ref().map(|time| time.0));
         let now = self.started.elapsed();
         let mut all = self.health.lock();

@@ -211,6 +211,11 @@ pub trait Strategy: Send + Sync + 'static {
         Deletion::Immediate
     }
 
+    /// Whether writing this is to go on when the disk is full, as others take its absence for a death.
+    fn may_use_reserve(&self, _object: &Value) -> bool {
+        false
+    }
+
     /// Warnings for the client, in upstream's words, on a create or update.
     fn warnings(&self, _object: &Value) -> Vec<String> {
         Vec::new()

@@ -8,7 +8,10 @@ mod graph;
 
 use std::sync::Arc;
 
-use coracle_api::{meta, selector::FieldSelector};
+use coracle_api::{
+    meta::{self, NODE_LEASE_NAMESPACE},
+    selector::FieldSelector,
+};
 use coracle_registry::resource::Registry;
 use serde_json::Value;
 
@@ -19,8 +22,6 @@ use super::{
     rule::{Pool, Rule},
 };
 use crate::authz::bootstrap_policy;
-
-const LEASE_NAMESPACE: &str = "kube-node-lease";
 
 /// Decides on requests of nodes; has no opinion on others.
 pub struct NodeAuthorizer {
@@ -211,8 +212,8 @@ fn lease(node: &str, verb: &str, target: &ResourceTarget<'_>) -> Answer {
     if !matches!(verb, "get" | "create" | "update" | "patch" | "delete") {
         return Err("can only get, create, update, patch, or delete a node lease".to_owned());
     }
-    if target.namespace != LEASE_NAMESPACE {
-        return Err(format!("can only access leases in the {LEASE_NAMESPACE:?} system namespace"));
+    if target.namespace != NODE_LEASE_NAMESPACE {
+        return Err(format!("can only access leases in the {NODE_LEASE_NAMESPACE:?} system namespace"));
     }
     if verb != "create" && target.name != node {
         return Err("can only access node lease with the same name as the requesting node".to_owned());

@@ -24,9 +24,6 @@ use crate::{
 /// How often a change without a `resourceVersion` of its own is run again after a lost race: as good as always.
 const TRIES: usize = 1000;
 
-/// Where nodes keep their Leases.
-const LEASE_NAMESPACE: &str = "kube-node-lease";
-
 /// A change of one object.
 pub struct Change<'a> {
     /// Of the URL; empty for what is in none.
@@ -195,11 +192,11 @@ async fn resource_is_current(store: &Store, current: &Current) -> Result<bool, S
     Ok(stored.is_some_and(|kv| kv.mod_revision == current.revision))
 }
 
-/// Whether a full disk keeps this from nobody: a node's heartbeat, and steps of an object that goes, of which there are
-/// only so many or which only the cluster's own parts may take.
+/// Whether a full disk keeps this from nobody: what the kind says of itself, and steps of an object that goes, of which
+/// there are only so many or which only the cluster's own parts may take.
 fn may_use_reserve(resource: &Resource, part: Part, new: &Value, old: &Value) -> bool {
-    if resource.group_resource.resource == "leases" {
-        return meta::namespace(new) == LEASE_NAMESPACE;
+    if resource.strategy.may_use_reserve(new) {
+        return true;
     }
     let waits_for =
         |object: &Value| meta::finalizers(object).len() + meta::get_array(object, &["spec", "finalizers"]).len();

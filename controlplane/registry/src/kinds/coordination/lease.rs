@@ -1,6 +1,9 @@
 //! Lease: who holds something, and since when: node heartbeats and leader election.
 
-use coracle_api::status::FieldErrors;
+use coracle_api::{
+    meta::{self, NODE_LEASE_NAMESPACE},
+    status::FieldErrors,
+};
 use serde_json::Value;
 
 use crate::{
@@ -45,6 +48,11 @@ impl Strategy for Lease {
         errors
     }
 
+    /// A node that cannot renew its own is taken for dead.
+    fn may_use_reserve(&self, object: &Value) -> bool {
+        meta::namespace(object) == NODE_LEASE_NAMESPACE
+    }
+
     fn columns(&self) -> &'static [Column] {
         COLUMNS
     }
@@ -73,6 +81,14 @@ mod tests {
             ),
         ] {
             assert_eq!(create_errors(&Lease, json!({"spec": spec})), expect);
+        }
+    }
+
+    #[test]
+    fn nodes_leases_alone_may_use_the_reserve() {
+        for (namespace, expect) in [("kube-node-lease", true), ("kube-system", false)] {
+            let lease = json!({"metadata": {"name": "n1", "namespace": namespace}});
+            assert_eq!(Lease.may_use_reserve(&lease), expect, "{namespace}");
         }
     }
 
