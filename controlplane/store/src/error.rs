@@ -46,7 +46,7 @@ pub enum StoreError {
         source: std::io::Error,
     },
     /// The disk is full: nothing of the transaction was written, and a later one may succeed.
-    #[error("no space left on the disk of {path}")]
+    #[error("no space left on the disk of {path}: delete objects, or free space")]
     DiskFull {
         /// The data directory.
         path: PathBuf,

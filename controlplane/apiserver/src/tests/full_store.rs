@@ -73,7 +73,10 @@ async fn what_makes_room_may_use_the_reserve() {
     store.is_full.store(true, Ordering::Relaxed);
 
     let (code, refused) = admin.post(CONFIG_MAPS, config_map("new")).await;
-    assert_eq!((code, &refused["message"]), (500, &json!("no space left on the disk of /full")));
+    assert_eq!(
+        (code, &refused["message"]),
+        (500, &json!("no space left on the disk of /full: delete objects, or free space"))
+    );
     let label = json!({"metadata": {"labels": {"a": "b"}}});
     let message = json!({"status": {"message": "told"}});
     let [kept, held, graceful] =
