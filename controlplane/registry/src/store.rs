@@ -91,6 +91,15 @@ struct Replacement {
     may_use_reserve: bool,
 }
 
+/// What happens to an object that is still as it was.
+struct Swap {
+    op: Op,
+    /// Written in the same transaction.
+    with: Companions,
+    /// See [`Txn::may_use_reserve`].
+    may_use_reserve: bool,
+}
+
 impl Store {
     /// The object at `key`: from the cache, or from the store if the cache has none.
     pub async fn current(&self, resource: &Resource, key: &str) -> Result<Option<Current>, Status> {
@@ -115,14 +124,13 @@ impl Store {
         companion: Option<(&dyn Companion, Write<'_>)>,
     ) -> Result<Result<Revision, Option<Current>>, Status> {
         let Replacement { value, with, may_use_reserve } = new;
+        let put = |value, with| Swap { op: Op::Put { key: Arc::clone(&current.key), value }, with, may_use_reserve };
         let Some((companion, write)) = companion else {
-            let op = Op::Put { key: Arc::clone(&current.key), value };
-            return self.swap(current, op, with, may_use_reserve).await;
+            return self.swap(current, put(value, with)).await;
         };
         for _ in 0..COMPANION_TRIES {
-            let op = Op::Put { key: Arc::clone(&current.key), value: value.clone() };
             let with = with.clone().and(companion.companions(write).await?);
-            match self.swap(current, op, with, may_use_reserve).await? {
+            match self.swap(current, put(value.clone(), with)).await? {
                 // A companion has changed meanwhile, not the object.
                 Err(Some(found)) if found.revision == current.revision => {}
                 other => return Ok(other),
@@ -138,16 +146,12 @@ impl Store {
         current: &Current,
     ) -> Result<Result<Revision, Option<Current>>, Status> {
         let with = service_ips::companions(resource, Some(&current.object), None);
-        self.swap(current, Op::Delete { key: Arc::clone(&current.key) }, with, true).await
+        let op = Op::Delete { key: Arc::clone(&current.key) };
+        self.swap(current, Swap { op, with, may_use_reserve: true }).await
     }
 
-    async fn swap(
-        &self,
-        current: &Current,
-        op: Op,
-        with: Companions,
-        may_use_reserve: bool,
-    ) -> Result<Result<Revision, Option<Current>>, Status> {
+    async fn swap(&self, current: &Current, to: Swap) -> Result<Result<Revision, Option<Current>>, Status> {
+        let Swap { op, with, may_use_reserve } = to;
         let unchanged = Compare::ModRevision(Arc::clone(&current.key), current.revision);
         let mut txn = Txn { compare: vec![unchanged], ops: vec![op], may_use_reserve };
         txn.compare.extend(with.compare);

@@ -18,7 +18,7 @@ use rustix::{
     io::{Errno, retry_on_intr},
 };
 
-use super::room::{LOG_BYTES, Room};
+use super::room::{LOG_BYTES, Room, STEP};
 
 /// Some hours of an idle cluster, and thousands of deletions.
 const BYTES: u64 = 16 << 20;
@@ -26,8 +26,8 @@ const BYTES: u64 = 16 << 20;
 const PART: u64 = 8;
 /// Less is of no use.
 const LEAST_BYTES: u64 = 1 << 20;
-/// What is given up at once.
-const PIECE: u64 = 512 << 10;
+/// What is given up at once: a step for the database, and one for the log.
+const PIECE: u64 = 2 * STEP;
 /// How often it is looked for room while nobody needs any.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -49,7 +49,13 @@ impl Reserve {
     /// What there is of the reserve in `dir`.
     pub(super) fn of(dir: &Path, room: Room) -> Self {
         let path = dir.join("reserve");
-        let whole = statvfs(dir).map_or(0, |disk| BYTES.min(disk.f_blocks.saturating_mul(disk.f_frsize) / PART));
+        let whole = match statvfs(dir) {
+            Ok(disk) => BYTES.min(disk.f_blocks.saturating_mul(disk.f_frsize) / PART),
+            Err(error) => {
+                tracing::warn!(path = %dir.display(), error = %Chain(&error), "no reserve: cannot tell how large the disk is");
+                0
+            }
+        };
         let whole = if whole < LEAST_BYTES { 0 } else { whole };
         let bytes = fs::metadata(&path).map(|file| file.len());
         // None at all is a new store's, or a disk's that had no room for one yet.
@@ -67,7 +73,8 @@ impl Reserve {
         covered
     }
 
-    /// Gives a piece up if the disk is full, to the database if that lacked room, the rest to the log; whether there was one.
+    /// Gives a piece up if the disk is full: room for the database if that lacked some, and one step more for the log.
+    /// Whether there was one.
     pub(super) fn give_up(&mut self) -> bool {
         if self.bytes == 0 || self.free().is_none_or(|free| free >= PIECE) {
             return false;
@@ -78,13 +85,21 @@ impl Reserve {
             return false;
         }
         let for_database = self.lacking.take().map_or(Ok(()), |bytes| self.room.for_database(bytes));
-        let log_bytes = LOG_BYTES.min(self.whole).min(self.room.log_bytes() + PIECE / 2);
-        if let Err(error) = for_database.and_then(|()| self.room.for_log(log_bytes)) {
-            tracing::debug!(error = %Chain(&error), "somebody else took the room");
+        let log_bytes = LOG_BYTES.min(self.whole).min(self.room.log_bytes() + STEP);
+        for error in [for_database, self.room.for_log(log_bytes)].into_iter().filter_map(Result::err) {
+            if error.kind() == io::ErrorKind::StorageFull {
+                tracing::debug!(error = %Chain(&error), "somebody else took the room that was given up");
+            } else {
+                tracing::warn!(error = %Chain(&error), "cannot use the room that was given up");
+            }
         }
         self.bytes = left;
         if !std::mem::replace(&mut self.is_given_up, true) {
-            tracing::error!(path = %self.path.display(), "the disk is full: giving up the reserve; new objects are refused");
+            tracing::error!(
+                path = %self.path.display(),
+                "the disk is full: giving up the reserve; only deletions and nodes' Leases are written until it is whole \
+                 again: delete objects, or free space"
+            );
         }
         true
     }

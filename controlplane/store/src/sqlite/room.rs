@@ -23,8 +23,8 @@ use super::schema;
 pub(super) const LOG_BYTES: u64 = 8 << 20;
 /// Taken for the database at once, so that few commits ask.
 const CHUNK: u64 = 1 << 20;
-/// Where there is not so much, half of what the reserve gives up at once.
-const PIECE: u64 = 256 << 10;
+/// Where there is not so much: what each of the two files gets of a piece that the reserve gives up.
+pub(super) const STEP: u64 = 256 << 10;
 /// What a file system counts blocks in, for `stat`.
 const BLOCK: u64 = 512;
 
@@ -32,6 +32,7 @@ const BLOCK: u64 = 512;
 pub(super) struct Room {
     /// Open for as long as the connection is: closing it would end SQLite's lock on the file.
     database: File,
+    database_path: PathBuf,
     log: PathBuf,
     /// The length of the database when it was last given blocks, and up to where it got them.
     given: Option<(u64, u64)>,
@@ -39,14 +40,15 @@ pub(super) struct Room {
 
 impl Room {
     pub(super) fn of(dir: &Path) -> io::Result<Self> {
-        let database = File::options().write(true).open(schema::file(dir))?;
-        Ok(Self { database, log: dir.join("store.db-wal"), given: None })
+        let database_path = schema::file(dir);
+        let database = File::options().write(true).open(&database_path)?;
+        Ok(Self { database, database_path, log: dir.join("store.db-wal"), given: None })
     }
 
     /// Sees to blocks for a database of `bytes`.
     ///
     /// # Errors
-    /// [`io::ErrorKind::StorageFull`] if there are not so many.
+    /// [`io::ErrorKind::StorageFull`] if there are not so many. Its text names the file and how far it should have reached.
     pub(super) fn for_database(&mut self, bytes: u64) -> io::Result<()> {
         let length = self.database.metadata()?.len();
         let has_room = |(at, until)| at == length && bytes <= until;
@@ -54,8 +56,9 @@ impl Room {
             return Ok(());
         }
         let mut allocated = Ok(());
-        for until in [bytes.next_multiple_of(CHUNK), bytes + PIECE, bytes] {
-            allocated = allocate(&self.database, length, until);
+        for until in [bytes.next_multiple_of(CHUNK), bytes + STEP, bytes] {
+            allocated =
+                allocate(&self.database, length, until).map_err(|error| of_file(&self.database_path, until, &error));
             match &allocated {
                 Ok(()) => self.given = Some((length, until)),
                 Err(error) if error.kind() == io::ErrorKind::StorageFull => continue,
@@ -79,7 +82,8 @@ impl Room {
         if self.log_bytes() >= bytes {
             return Ok(());
         }
-        allocate(&File::options().write(true).open(&self.log)?, 0, bytes)
+        let log = File::options().write(true).open(&self.log);
+        log.and_then(|log| allocate(&log, 0, bytes)).map_err(|error| of_file(&self.log, bytes, &error))
     }
 }
 
@@ -88,5 +92,26 @@ fn allocate(file: &File, from: u64, until: u64) -> io::Result<()> {
     match retry_on_intr(|| fallocate(file, FallocateFlags::KEEP_SIZE, from, until.saturating_sub(from))) {
         Err(Errno::OPNOTSUPP) => Ok(()),
         allocated => Ok(allocated?),
+    }
+}
+
+fn of_file(path: &Path, bytes: u64, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot give {} blocks for {bytes} bytes: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_gets_no_room_is_named_and_why_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        File::create(schema::file(dir.path())).unwrap();
+        let error = Room::of(dir.path()).unwrap().for_log(4096).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        let expect = format!("cannot give {}/store.db-wal blocks for 4096 bytes: No such file", dir.path().display());
+        assert!(error.to_string().starts_with(&expect), "{error}");
+        let full = of_file(dir.path(), 1, &io::ErrorKind::StorageFull.into());
+        assert_eq!(full.kind(), io::ErrorKind::StorageFull);
     }
 }

@@ -148,25 +148,32 @@ impl Writer {
         self.carry_out(txns)
     }
 
-    fn carry_out(&mut self, txns: Vec<(Txn, Reply<TxnOutcome>)>) -> Next {
-        if txns.is_empty() {
-            return Next::Work;
-        }
-        let (txns, replies): (Vec<Txn>, Vec<_>) = txns.into_iter().unzip();
-        let mut batch = Batch { replies, ..Batch::default() };
-        match self.stage_and_commit(&txns, &mut batch) {
-            Ok(reclaimed) => {
-                self.may_vacuum |= reclaimed > self.reclaimed;
-                self.reclaimed = reclaimed;
-                *self.shared.failure.lock() = None;
-                self.publish(batch);
-                Next::Work
+    /// On a full disk it goes on with what may use the reserve, of which each round gives up a piece, until there is none.
+    fn carry_out(&mut self, mut left: Vec<(Txn, Reply<TxnOutcome>)>) -> Next {
+        while !left.is_empty() {
+            let (txns, replies): (Vec<Txn>, Vec<_>) = left.into_iter().unzip();
+            let mut batch = Batch { replies, ..Batch::default() };
+            let source = match self.stage_and_commit(&txns, &mut batch) {
+                Ok(reclaimed) => {
+                    self.may_vacuum |= reclaimed > self.reclaimed;
+                    self.reclaimed = reclaimed;
+                    *self.shared.failure.lock() = None;
+                    self.publish(batch);
+                    return Next::Work;
+                }
+                Err(source) => source,
+            };
+            if !is_full(&source) || !self.roll_back() {
+                return self.fail(batch.replies, source);
             }
-            Err(source) if is_full(&source) && self.roll_back() => {
-                self.carry_out_when_full(txns.into_iter().zip(batch.replies).collect(), source)
+            let all = txns.len();
+            left = self.without_growth(txns.into_iter().zip(batch.replies).collect());
+            // Without the others they may fit.
+            if left.len() == all && !self.make_room() {
+                return self.fail(left.into_iter().map(|(_, reply)| reply).collect(), source);
             }
-            Err(source) => self.fail(batch.replies, source),
         }
+        Next::Work
     }
 
     /// Writes the whole batch to disk. Returns how far garbage was removed on the way.

@@ -3,7 +3,7 @@
 use coracle_telemetry::Chain;
 use rusqlite::ffi;
 
-use super::{Next, Writer};
+use super::Writer;
 use crate::{
     error::StoreError,
     sqlite::{Reply, read::row_value},
@@ -14,22 +14,13 @@ use crate::{
 const UPDATE_GROWTH: usize = 1024;
 
 impl Writer {
-    /// Goes on with what may use the reserve, of which each round gives up a piece, until there is none.
-    pub(super) fn carry_out_when_full(&mut self, txns: Vec<(Txn, Reply<TxnOutcome>)>, source: rusqlite::Error) -> Next {
-        let all = txns.len();
-        let stays = self.without_growth(txns);
-        // Without the others they may fit.
-        if stays.len() < all {
-            return self.carry_out(stays);
-        }
+    /// Gives up a piece of the reserve; false if there is none.
+    pub(super) fn make_room(&mut self) -> bool {
         // The log can be written from its start again. Before a piece is given up: a checkpoint cuts the database's room off.
         if let Err(error) = self.connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(())) {
             tracing::debug!(error = %Chain(&error), "could not begin the write-ahead log again");
         }
-        if self.reserve.give_up() {
-            return self.carry_out(stays);
-        }
-        self.fail(stays.into_iter().map(|(_, reply)| reply).collect(), source)
+        self.reserve.give_up()
     }
 
     /// What may use the reserve; the others are told that there is no room.
