@@ -1,7 +1,7 @@
 //! What objects count against a ResourceQuota: pure, for admission (which charges) and the controller (which counts).
 //!
-//! Usage is a map from the names that a quota has for resources, such as `requests.cpu`, to amounts. Whether an amount is allowed is admission's
-//! to say.
+//! Usage is a map from the names that a quota has for resources, such as `requests.cpu`, to amounts. Whether an amount is
+//! allowed is admission's to say.
 //!
 //! Source: `k8s.io/apiserver/pkg/quota/v1` and `pkg/quota/v1/evaluator/core` at v1.37.
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use coracle_api::{
     qos::QosClass,
     quantity::{Format, Quantity as Amount},
-    scheduling::{at_most, is_sidecar},
+    scheduling::{is_sidecar, peak},
 };
 use k8s_openapi::{
     api::core::v1::{Container, Pod, ResourceRequirements},
@@ -157,7 +157,7 @@ pub(crate) fn pod_limit(pod: &Pod, name: &str) -> Option<Amount> {
     };
     let of = |container: &Container| limit(container, name);
     let init = pod.init_containers().iter().map(|container| (of(container), is_sidecar(container)));
-    at_most(None, init, pod.containers().iter().map(of), |total, own| sum(total, *own), |one, other| one.max(*other))
+    peak(None, init, pod.containers().iter().map(of), |total, own| sum(total, *own), |one, other| one.max(*other))
 }
 
 /// Requests and limits: thousandths of a CPU, bytes.
@@ -245,7 +245,7 @@ fn containers_amounts(pod: &Pod) -> Amounts {
     let zero = Amounts { cpu_limit: Some(0), memory_limit: Some(0), ..Amounts::default() };
     let of = |container: &Container| Amounts::of(container.resources.as_ref());
     let init = pod.init_containers().iter().map(|container| (of(container), is_sidecar(container)));
-    at_most(zero, init, pod.containers().iter().map(of), |sum, own| sum.plus(*own), |one, other| one.max(*other))
+    peak(zero, init, pod.containers().iter().map(of), |sum, own| sum.plus(*own), |one, other| one.max(*other))
 }
 
 fn shares(milli_cpu: i64) -> u64 {

@@ -76,23 +76,23 @@ pub fn pod_limits_of_json(spec: &Value) -> Amounts {
 /// What containers need together at the moment when they need most: `init` with whether each is a sidecar, in their
 /// order, then `containers`. An init container runs beside the sidecars before it alone; containers run beside all
 /// sidecars.
-pub fn at_most<T: Clone>(
+pub fn peak<T: Clone>(
     none: T,
     init: impl IntoIterator<Item = (T, bool)>,
     containers: impl IntoIterator<Item = T>,
     plus: impl Fn(T, &T) -> T,
     larger: impl Fn(T, &T) -> T,
 ) -> T {
-    let (mut sidecars, mut peak) = (none.clone(), none);
+    let (mut sidecars, mut most) = (none.clone(), none);
     for (own, is_sidecar) in init {
         let at_once = plus(sidecars.clone(), &own);
-        peak = larger(peak, &at_once);
+        most = larger(most, &at_once);
         if is_sidecar {
             sidecars = at_once;
         }
     }
     let running = containers.into_iter().fold(sidecars, |sum, own| plus(sum, &own));
-    larger(running, &peak)
+    larger(running, &most)
 }
 
 fn of_lists(init: impl IntoIterator<Item = (Amounts, bool)>, containers: impl IntoIterator<Item = Amounts>) -> Amounts {
@@ -104,7 +104,7 @@ fn of_lists(init: impl IntoIterator<Item = (Amounts, bool)>, containers: impl In
         raise(&mut one, other);
         one
     };
-    at_most(Amounts::new(), init, containers, plus, larger)
+    peak(Amounts::new(), init, containers, plus, larger)
 }
 
 fn of_containers(spec: &PodSpec, of: impl Fn(&Container) -> Amounts) -> Amounts {

@@ -9,6 +9,7 @@ use std::{
 };
 
 use coracle_api::exposition::{Exposition, Registry};
+use coracle_controllers::{CertificateAuthority, ControllersConfig};
 use http::{Request, Response, StatusCode};
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
@@ -78,6 +79,43 @@ async fn orphaned_dependents_stay() {
     assert!(left[0].owner_references().is_empty());
 }
 
+/// Runs all controllers. `passes` sees the path of each request of the collector, and may wait; what it does not let pass
+/// is answered 503. Returns what the controllers count.
+async fn run_with_collector_client<F>(
+    cluster: &Cluster,
+    authorities: [CertificateAuthority; 2],
+    passes: impl Fn(String) -> F + Clone + Send + Sync + 'static,
+) -> Registry
+where
+    F: Future<Output = bool> + Send + 'static,
+{
+    let metrics = Registry::default();
+    let counted = metrics.clone();
+    let adjust = |config: &mut ControllersConfig| {
+        config.initial_sync_timeout = Duration::ZERO;
+        config.metrics = counted;
+    };
+    let wrap = move |account: &str, client: Client| {
+        if account != "generic-garbage-collector" {
+            return client;
+        }
+        let passes = passes.clone();
+        let narrowed = tower::service_fn(move |request: Request<Body>| {
+            let (client, passes) = (client.clone(), passes(request.uri().path().to_owned()));
+            async move {
+                if passes.await {
+                    return client.send(request).await;
+                }
+                let refused = Response::builder().status(StatusCode::SERVICE_UNAVAILABLE);
+                Ok(refused.body(Body::empty()).unwrap())
+            }
+        });
+        Client::new(narrowed, "default")
+    };
+    cluster.run_controllers(authorities, adjust, wrap).await;
+    metrics
+}
+
 /// How often a queue of the controllers has taken something up again that failed.
 fn retries(metrics: &Registry, queue: &str) -> u64 {
     let mut text = Exposition::default();
@@ -97,30 +135,18 @@ async fn dependents_that_are_listed_late_are_orphaned_all_the_same() {
         {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.uid()}]}});
     cluster.create::<Secret>("default", owned).await;
     cluster.api::<ConfigMap>("default").delete("owner", &DeleteParams::orphan()).await.unwrap();
-    let (listed, metrics) = (Arc::new(Semaphore::new(0)), Registry::default());
-    let (gate, counted) = (listed.clone(), metrics.clone());
-    cluster
-        .run_controllers(
-            authorities,
-            |config| {
-                config.initial_sync_timeout = Duration::ZERO;
-                config.metrics = counted;
-            },
-            move |account, client| {
-                let (gate, is_collector) = (gate.clone(), account == "generic-garbage-collector");
-                let late = tower::service_fn(move |request: Request<Body>| {
-                    let (client, gate) = (client.clone(), gate.clone());
-                    async move {
-                        if is_collector && request.uri().path() == "/api/v1/secrets" {
-                            gate.acquire().await.unwrap().forget();
-                        }
-                        client.send(request).await
-                    }
-                });
-                Client::new(late, "default")
-            },
-        )
-        .await;
+    let listed = Arc::new(Semaphore::new(0));
+    let gate = listed.clone();
+    let late = move |path: String| {
+        let gate = gate.clone();
+        async move {
+            if path == "/api/v1/secrets" {
+                gate.acquire().await.unwrap().forget();
+            }
+            true
+        }
+    };
+    let metrics = run_with_collector_client(&cluster, authorities, late).await;
     let finalizers =
         || async { cluster.get_opt::<ConfigMap>("default", "owner").await.unwrap().metadata.finalizers.unwrap() };
     // It has tried more than once by then.
@@ -146,33 +172,13 @@ async fn a_kind_that_cannot_be_listed_keeps_no_garbage_and_loses_nothing() {
         cluster.create::<ConfigMap>("default", owned).await;
     }
     cluster.api::<Secret>("default").delete("hidden", &DeleteParams::default()).await.unwrap();
-    let (answers, metrics) = (Arc::new(AtomicBool::new(false)), Registry::default());
-    let (answered, counted) = (answers.clone(), metrics.clone());
-    cluster
-        .run_controllers(
-            authorities,
-            |config| {
-                config.initial_sync_timeout = Duration::ZERO;
-                config.metrics = counted;
-            },
-            move |account, client| {
-                let (answered, is_collector) = (answered.clone(), account == "generic-garbage-collector");
-                let broken = tower::service_fn(move |request: Request<Body>| {
-                    let (client, answered) = (client.clone(), answered.clone());
-                    async move {
-                        let path = request.uri().path();
-                        let hides = path.ends_with("/secrets/hidden") && !answered.load(Ordering::Relaxed);
-                        if is_collector && (path == "/api/v1/secrets" || hides) {
-                            let answer = Response::builder().status(StatusCode::SERVICE_UNAVAILABLE);
-                            return Ok(answer.body(Body::empty()).unwrap());
-                        }
-                        client.send(request).await
-                    }
-                });
-                Client::new(broken, "default")
-            },
-        )
-        .await;
+    let answers = Arc::new(AtomicBool::new(false));
+    let answered = answers.clone();
+    let broken = move |path: String| {
+        let hides = path.ends_with("/secrets/hidden") && !answered.load(Ordering::Relaxed);
+        std::future::ready(path != "/api/v1/secrets" && !hides)
+    };
+    let metrics = run_with_collector_client(&cluster, authorities, broken).await;
     let there = |name: &'static str| {
         let cluster = &cluster;
         async move { cluster.get_opt::<ConfigMap>("default", name).await.is_some() }
