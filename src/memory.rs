@@ -42,22 +42,38 @@ pub(crate) async fn give_back() {
     const PERIOD: Duration = Duration::from_secs(20);
     /// Less is left for the next burst.
     const WORTH_BYTES: usize = 4 << 20;
-    let mut kept = 0;
+    /// Who used more of a core in a period is at work, and would map the same code again at once.
+    const QUIET: Duration = Duration::from_secs(1);
+    let (mut kept, mut worked) = (Resident::default(), None);
     tokio::time::sleep(START).await;
     loop {
-        let resident = resident_bytes();
-        if resident > kept + WORTH_BYTES {
+        let resident = Resident::now();
+        let is_quiet = worked.is_none_or(|before| cpu_time().saturating_sub(before) < QUIET);
+        let trims = resident.anonymous > kept.anonymous + WORTH_BYTES;
+        let unmaps = is_quiet && resident.of_files > kept.of_files + WORTH_BYTES;
+        if trims || unmaps {
             // Off the async threads: it looks at every free piece. Fails only when the runtime goes down.
-            let given_back = tokio::task::spawn_blocking(|| {
-                trim();
-                unmap_program();
+            let given_back = tokio::task::spawn_blocking(move || {
+                if trims {
+                    trim();
+                }
+                if unmaps {
+                    unmap_program();
+                }
             });
             drop(given_back.await);
-            kept = resident_bytes();
+            kept = Resident::now();
         }
-        kept = kept.min(resident);
+        kept.anonymous = kept.anonymous.min(resident.anonymous);
+        worked = Some(cpu_time());
         tokio::time::sleep(PERIOD).await;
     }
+}
+
+/// Of all threads, since the start.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn cpu_time() -> Duration {
+    nix::time::clock_gettime(nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID).map(Duration::from).unwrap_or_default()
 }
 
 /// Unmaps the program's own pages: what is run or read again is mapped again from the page cache, without a read of the
@@ -101,12 +117,22 @@ fn trim() {
     }
 }
 
-/// Resident memory of this process; 0 if it cannot be read.
+/// Resident memory of this process, in bytes; 0 if it cannot be read.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-fn resident_bytes() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
-    pages * 4096
+#[derive(Debug, Default, Clone, Copy)]
+struct Resident {
+    anonymous: usize,
+    of_files: usize,
+}
+
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+impl Resident {
+    fn now() -> Self {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+        let mut bytes = statm.split(' ').skip(1).map(|pages| pages.parse().map_or(0, |pages: usize| pages * 4096));
+        let (all, of_files) = (bytes.next().unwrap_or(0), bytes.next().unwrap_or(0));
+        Self { anonymous: all.saturating_sub(of_files), of_files }
+    }
 }
 
 /// Other C libraries have nothing to tell.
@@ -148,10 +174,10 @@ mod tests {
     #[test]
     fn what_lies_free_between_things_in_use_is_given_back() {
         let pieces: Vec<Box<[u8]>> = (0..40_000).map(|_| vec![1; 1000].into_boxed_slice()).collect();
-        let full = resident_bytes();
+        let full = Resident::now().anonymous;
         let kept: Vec<Box<[u8]>> = pieces.into_iter().step_by(1000).collect();
         trim();
-        let left = resident_bytes();
+        let left = Resident::now().anonymous;
         assert!(left + 30_000_000 < full, "{left} of {full} bytes, {} pieces in use", kept.len());
     }
 }
