@@ -2,7 +2,7 @@
 //!
 //! Not every pod comes from the scheduler, what that saw may have changed, and the API server may be of another opinion, or
 //! another version: the node has the last word. Each handler is a function of the pod, the node and the other pods that
-//! the node has taken; they are asked in one order, and the first refusal stands. A pod that is refused fails with
+//! the node has taken; they are asked in one order, and the first rejection stands. A pod that is rejected fails with
 //! upstream's reason and message, takes nothing, and whoever made it makes another.
 //!
 //! The sync loop asks once for each pod, before a worker cares for it. What the node itself has records of goes on running,
@@ -38,48 +38,48 @@ pub(crate) struct NodeInfo {
     pub(crate) apparmor: fn() -> Option<Vec<String>>,
 }
 
-/// Why a pod is refused: `status.reason`, and the text behind "Pod was rejected: ".
+/// Why a pod is rejected: `status.reason`, and the text behind "Pod was rejected: ".
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct Rejection {
     pub(crate) reason: String,
     pub(crate) message: String,
 }
 
-impl Refusal {
+impl Rejection {
     fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self { reason: reason.into(), message: message.into() }
     }
 }
 
 /// Says why the node does not take a pod beside the others that it has taken; `None` if it may.
-type Handler = fn(&Pod, &NodeInfo, &[&Pod]) -> Option<Refusal>;
+type Handler = fn(&Pod, &NodeInfo, &[&Pod]) -> Option<Rejection>;
 
 /// What the node cannot keep to; then whether it is the right one, and has room. In upstream's order.
-const HANDLERS: [(Handler, Of); 9] = [
-    (sysctls, Of::All),
-    (resource_claims, Of::All),
-    (predicates::operating_system_label, Of::All),
-    (operating_system, Of::All),
-    (predicates::resources, Of::New),
-    (predicates::node_affinity, Of::New),
-    (predicates::host_ports, Of::New),
-    (predicates::taints, Of::New),
-    (apparmor_profiles, Of::All),
+const HANDLERS: [(Handler, AppliesTo); 9] = [
+    (sysctls, AppliesTo::EveryPod),
+    (resource_claims, AppliesTo::EveryPod),
+    (predicates::operating_system_label, AppliesTo::EveryPod),
+    (operating_system, AppliesTo::EveryPod),
+    (predicates::resources, AppliesTo::UnstartedPods),
+    (predicates::node_affinity, AppliesTo::UnstartedPods),
+    (predicates::host_ports, AppliesTo::UnstartedPods),
+    (predicates::taints, AppliesTo::UnstartedPods),
+    (apparmor_profiles, AppliesTo::EveryPod),
 ];
 
 /// Which pods a handler is asked about.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Of {
-    All,
+enum AppliesTo {
+    EveryPod,
     /// Not those whose status tells of a start: they were taken once and have their place, whatever came after them.
-    New,
+    UnstartedPods,
 }
 
-/// Why the node does not take `pod`, beside the `others` that it has taken; `None` if it does.
-pub(crate) fn admit(pod: &Pod, node: &NodeInfo, others: &[&Pod]) -> Option<Refusal> {
+/// Takes `pod` beside the `others` that the node has taken, or tells why not.
+pub(crate) fn admit(pod: &Pod, node: &NodeInfo, others: &[&Pod]) -> Result<(), Rejection> {
     let is_placed = tells_of_a_start(pod);
-    let asked = HANDLERS.iter().filter(|(_, of)| *of == Of::All || !is_placed);
-    asked.into_iter().find_map(|(handler, _)| handler(pod, node, others))
+    let asked = HANDLERS.iter().filter(|(_, applies_to)| *applies_to == AppliesTo::EveryPod || !is_placed);
+    asked.into_iter().find_map(|(handler, _)| handler(pod, node, others)).map_or(Ok(()), Err)
 }
 
 fn tells_of_a_start(pod: &Pod) -> bool {
@@ -88,34 +88,34 @@ fn tells_of_a_start(pod: &Pod) -> bool {
     status.start_time.is_some() || containers.any(|container| container.container_id.is_some())
 }
 
-fn operating_system(pod: &Pod, _: &NodeInfo, _: &[&Pod]) -> Option<Refusal> {
+fn operating_system(pod: &Pod, _: &NodeInfo, _: &[&Pod]) -> Option<Rejection> {
     let asked = pod.spec_or_default().os.as_ref().map(|os| os.name.as_str());
     let is_ours = matches!(asked, None | Some("linux" | ""));
     let message = "Failed to admit pod as the OS field doesn't match node OS";
-    (!is_ours).then(|| Refusal::new("PodOSNotSupported", message))
+    (!is_ours).then(|| Rejection::new("PodOSNotSupported", message))
 }
 
-fn sysctls(pod: &Pod, node: &NodeInfo, _: &[&Pod]) -> Option<Refusal> {
+fn sysctls(pod: &Pod, node: &NodeInfo, _: &[&Pod]) -> Option<Rejection> {
     let spec = pod.spec_or_default();
     let mut wanted = spec.security_context.iter().filter_map(|context| context.sysctls.as_ref()).flatten();
     let (host_network, host_ipc) = (spec.host_network == Some(true), spec.host_ipc == Some(true));
     let why = wanted.find_map(|one| node.sysctls.check(&one.name, host_network, host_ipc).err())?;
-    Some(Refusal::new("SysctlForbidden", format!("forbidden sysctl: {why}")))
+    Some(Rejection::new("SysctlForbidden", format!("forbidden sysctl: {why}")))
 }
 
-fn apparmor_profiles(pod: &Pod, node: &NodeInfo, _: &[&Pod]) -> Option<Refusal> {
+fn apparmor_profiles(pod: &Pod, node: &NodeInfo, _: &[&Pod]) -> Option<Rejection> {
     let error = pod.all_containers().find_map(|container| apparmor::resolve(pod, container, node.apparmor).err())?;
     let text = error.to_string();
     let why = text.trim_start_matches("cannot enforce AppArmor: ");
-    Some(Refusal::new("AppArmor", format!("Cannot enforce AppArmor: {why}")))
+    Some(Rejection::new("AppArmor", format!("Cannot enforce AppArmor: {why}")))
 }
 
 /// Devices of claims are allocated by drivers, which this node does not speak to: a container that was started without
 /// its device would look well and be wrong.
-fn resource_claims(pod: &Pod, _: &NodeInfo, _: &[&Pod]) -> Option<Refusal> {
+fn resource_claims(pod: &Pod, _: &NodeInfo, _: &[&Pod]) -> Option<Rejection> {
     let name = &pod.spec_or_default().resource_claims.iter().flatten().next()?.name;
     let message = format!("resource claim \"{name}\": this node has no driver of dynamic resources");
-    Some(Refusal::new("UnexpectedAdmissionError", message))
+    Some(Rejection::new("UnexpectedAdmissionError", message))
 }
 
 #[cfg(test)]
@@ -132,7 +132,7 @@ mod tests {
 
     fn refused(pod: Value, kernel: fn() -> Option<Vec<String>>) -> Option<(String, String)> {
         let pod = serde_json::from_value(pod).expect("pod");
-        admit(&pod, &node(kernel), &[]).map(|refusal| (refusal.reason, refusal.message))
+        admit(&pod, &node(kernel), &[]).err().map(|why| (why.reason, why.message))
     }
 
     #[test]

@@ -32,7 +32,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    admission::Refusal,
+    admission::Rejection,
     allocation,
     backoff::RestartBackoff,
     context::NodeContext,
@@ -71,7 +71,7 @@ impl Desired {
     }
 
     /// A pod that the node does not take.
-    pub(crate) fn rejected(pod: Arc<Pod>, told: bool, why: Refusal) -> Self {
+    pub(crate) fn rejected(pod: Arc<Pod>, told: bool, why: Rejection) -> Self {
         let message = format!("{}{}", pod_status::REJECTED, why.message);
         let why = WaitingReason { reason: why.reason, message };
         Self { pod, gone: false, told, evicted: None, rejected: Some(why) }

@@ -186,11 +186,11 @@ impl SyncLoop {
             self.checkpoints.save(&pod);
         }
         self.manager.apply(Arc::clone(&pod));
-        match self.refusal(&pod).await {
-            None => self.workers.update(Desired::new(pod, false, told)),
+        match self.admit(&pod).await {
+            Ok(()) => self.workers.update(Desired::new(pod, false, told)),
             // By a copy alone nobody is turned away: the others on this node may be gone by now.
-            Some(_) if !told => {}
-            Some(why) => {
+            Err(_) if !told => {}
+            Err(why) => {
                 tracing::info!(pod = %pod.display(), reason = why.reason, message = why.message, "refuse a pod");
                 self.ctx.events.pod(&pod, None, Severity::Warning, why.reason.clone(), why.message.clone());
                 self.admission.refused(pod.uid());

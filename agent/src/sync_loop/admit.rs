@@ -16,7 +16,7 @@ use kube::Api;
 use super::SyncLoop;
 use crate::{
     admission::{
-        self, NodeInfo, Refusal,
+        self, NodeInfo, Rejection,
         predicates::{self, NODE_AFFINITY},
         sysctl::AllowList,
     },
@@ -81,11 +81,11 @@ impl SyncLoop {
         }
     }
 
-    /// Why the node does not take the pod, if it is new and the node does not.
-    pub(super) async fn refusal(&self, pod: &Arc<Pod>) -> Option<Refusal> {
+    /// Takes the pod, which may be known already, or tells why the node does not.
+    pub(super) async fn admit(&self, pod: &Arc<Pod>) -> Result<(), Rejection> {
         let uid = pod.uid();
         if self.workers.has(&uid) || !is_asked_about(pod, &self.admission.ran) {
-            return None;
+            return Ok(());
         }
         let taken = |other: &&Arc<Pod>| {
             let id = other.uid();
@@ -98,17 +98,17 @@ impl SyncLoop {
         let others: Vec<Arc<Pod>> = self.manager.pods().filter(taken).map(held).collect();
         let others: Vec<&Pod> = others.iter().map(|other| &**other).collect();
         let known = self.ctx.node.lock().clone();
-        let why = admission::admit(pod, &node_info(&self.ctx, known.as_deref()), &others)?;
-        if why.reason != NODE_AFFINITY {
-            return Some(why);
+        let outcome = admission::admit(pod, &node_info(&self.ctx, known.as_deref()), &others);
+        if !outcome.as_ref().is_err_and(|why| why.reason == NODE_AFFINITY) {
+            return outcome;
         }
         match tokio::time::timeout(FETCH_LIMIT, self.admission.nodes.get_opt(&self.ctx.config.node_name)).await {
             Ok(Ok(newest)) => admission::admit(pod, &node_info(&self.ctx, newest.as_ref()), &others),
             Ok(Err(error)) => {
                 tracing::warn!(pod = %pod.display(), error = %Chain(&error), "read the Node for a pod that seems to belong elsewhere");
-                Some(why)
+                outcome
             }
-            Err(_) => Some(why),
+            Err(_) => outcome,
         }
     }
 }
@@ -159,7 +159,7 @@ mod tests {
                 "securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}});
             let pod: Pod = serde_json::from_value(pod).expect("pod");
             assert!(is_asked_about(&pod, &HashSet::new()), "the node knows of nothing that ran");
-            let why = admission::admit(&pod, &node, &[]).map(|why| why.reason);
+            let why = admission::admit(&pod, &node, &[]).err().map(|why| why.reason);
             assert_eq!(why.as_deref(), Some("SysctlForbidden"));
             assert!(!is_asked_about(&pod, &HashSet::from([pod.uid()])), "the node has its own records");
         }

@@ -27,7 +27,7 @@ fn node() -> NodeInfo {
 
 fn judge(spec: Value, others: &[Value]) -> Option<(String, String)> {
     let others: Vec<Pod> = others.iter().map(|spec| pod(spec.clone())).collect();
-    admit(&pod(spec), &node(), &others.iter().collect::<Vec<_>>()).map(|why| (why.reason, why.message))
+    admit(&pod(spec), &node(), &others.iter().collect::<Vec<_>>()).err().map(|why| (why.reason, why.message))
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn only_taints_that_end_pods_keep_them_out() {
     let judge = |effect: &str, tolerations: Value| {
         let taint = json!({"key": "k", "value": "v", "effect": effect});
         let node = NodeInfo { taints: vec![serde_json::from_value(taint).expect("taint")], ..node() };
-        admit(&pod(json!({"containers": [], "tolerations": tolerations})), &node, &[]).map(|why| why.reason)
+        admit(&pod(json!({"containers": [], "tolerations": tolerations})), &node, &[]).err().map(|why| why.reason)
     };
     assert_eq!(judge("NoSchedule", json!([])), None);
     assert_eq!(judge("NoExecute", json!([])).as_deref(), Some("TaintToleration"));
