@@ -121,6 +121,15 @@ pub enum RuntimeError {
         /// The deadline.
         limit: Duration,
     },
+    /// The kernel does not tell where a process is; it may have ended.
+    #[error("read the PID namespace of process {pid}")]
+    PidNamespace {
+        /// Which.
+        pid: i32,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// A file or directory of the runtime's own state.
     #[error("{operation} {path}")]
     State {

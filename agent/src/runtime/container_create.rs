@@ -1,8 +1,8 @@
 //! `CreateContainer`: image and configuration become a spec, the shim's helper makes it real.
 
 use std::{
-    fs, io,
-    path::Path,
+    fs,
+    path::{Path, PathBuf},
     str::FromStr,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -48,7 +48,7 @@ pub(super) async fn create(
     let outcome = make(inner, &sandbox, &id, &directory, config, &image).await;
     if outcome.is_err() {
         if let Err(error) = sandbox_remove::erase_container(inner, &id, &directory).await {
-            tracing::warn!(container = %id, error = &error as &dyn std::error::Error, "clean up after a failed create");
+            tracing::warn!(container = %id, error = %Chain(&error), "clean up after a failed create");
         }
         inner.forget_container(&id);
     }
@@ -98,16 +98,7 @@ async fn make(
         fs::create_dir_all(parent).map_err(state(parent))?;
     }
     checkpoint::write(&directory.join(layout::CREATE), &spec)?;
-    let request = Create {
-        container: id.0.clone(),
-        log_path,
-        stdin: checkpoint.config.stdin,
-        stdin_once: checkpoint.config.stdin_once,
-        tty: checkpoint.config.tty,
-        cgroup: oci_spec::cgroup_path(&sandbox_config, &id.0),
-        timeout_ms: u64::try_from(CREATE_LIMIT.as_millis()).unwrap_or(u64::MAX),
-        pid_namespace_of: checkpoint.config.security.debug_target.as_ref().map(|id| id.0.clone()),
-    };
+    let request = request(id, &checkpoint.config, log_path, oci_spec::cgroup_path(&sandbox_config, &id.0));
     let name = checkpoint.config.name.clone();
     let container = Arc::new(Container {
         id: id.clone(),
@@ -126,13 +117,7 @@ async fn make(
     match answer.map_err(|error| client.error("create container", &name, error))?.reply {
         Reply::Created { pid } => {
             container.created();
-            let joined = joins_its_target(inner, &container, pid);
-            if joined.is_err()
-                && let Err(error) = container_remove::remove(inner, id).await
-            {
-                tracing::warn!(container = %id, error = &error as &dyn std::error::Error, "remove a container that joined nothing");
-            }
-            joined
+            ensure_joined_target(inner, &container, pid).await
         }
         other => Err(RuntimeError::Oci {
             operation: format!("create container {name}"),
@@ -141,9 +126,32 @@ async fn make(
     }
 }
 
-/// Refuses a debugger that was made beside its target: a shim of an older release does not know that one can be joined,
-/// and whoever debugs would look at nothing.
-fn joins_its_target(inner: &Inner, container: &Container, pid: i32) -> Result<(), RuntimeError> {
+fn request(id: &ContainerId, config: &ContainerConfig, log_path: PathBuf, cgroup: String) -> Create {
+    Create {
+        container: id.0.clone(),
+        log_path,
+        stdin: config.stdin,
+        stdin_once: config.stdin_once,
+        tty: config.tty,
+        cgroup,
+        timeout_ms: u64::try_from(CREATE_LIMIT.as_millis()).unwrap_or(u64::MAX),
+        pid_namespace_of: config.security.debug_target.as_ref().map(|id| id.0.clone()),
+    }
+}
+
+/// Removes and refuses a debugger that was made beside its target: a shim of an older release does not know that one can
+/// be joined, and whoever debugs would look at nothing.
+async fn ensure_joined_target(inner: &Arc<Inner>, container: &Container, pid: i32) -> Result<(), RuntimeError> {
+    let outcome = compare_with_target(inner, container, pid);
+    if outcome.is_err()
+        && let Err(error) = container_remove::remove(inner, &container.id).await
+    {
+        tracing::warn!(container = %container.id, error = %Chain(&error), "remove a container that joined nothing");
+    }
+    outcome
+}
+
+fn compare_with_target(inner: &Inner, container: &Container, pid: i32) -> Result<(), RuntimeError> {
     let config = &container.checkpoint.config;
     let Some(target) = &config.security.debug_target else { return Ok(()) };
     let target = inner.container(target)?;
@@ -154,20 +162,20 @@ fn joins_its_target(inner: &Inner, container: &Container, pid: i32) -> Result<()
     let Some(ContainerState::Running { pid: theirs, .. }) = state else {
         return Err(failed(format!("container {name} is not running")));
     };
-    match share_pids(Path::new("/proc"), pid, theirs) {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(failed(format!(
-            "the pod was started by an older release, whose shim cannot join the processes of container {name}: \
-             start the pod anew, or debug it without a target"
-        ))),
-        Err(error) => Err(failed(format!("read the PID namespace of container {name}: {error}"))),
+    let proc = Path::new("/proc");
+    if pid_namespace(proc, pid)? == pid_namespace(proc, theirs)? {
+        return Ok(());
     }
+    Err(failed(format!(
+        "the pod was started by an older release, whose shim cannot join the processes of container {name}: \
+         start the pod anew, or debug it without a target"
+    )))
 }
 
-/// Whether two processes are in one PID namespace, as `proc` shows it.
-fn share_pids(proc: &Path, one: i32, other: i32) -> io::Result<bool> {
-    let namespace = |pid: i32| fs::read_link(proc.join(pid.to_string()).join("ns/pid"));
-    Ok(namespace(one)? == namespace(other)?)
+/// The PID namespace of a process as `proc` names it: `pid:[4026531836]`.
+fn pid_namespace(proc: &Path, pid: i32) -> Result<PathBuf, RuntimeError> {
+    fs::read_link(proc.join(pid.to_string()).join("ns/pid"))
+        .map_err(|source| RuntimeError::PidNamespace { pid, source })
 }
 
 /// What the shim's helper will make, from everything that is known of it but the layers.
@@ -218,7 +226,7 @@ fn stop_signal(text: Option<&str>) -> Result<i32, RuntimeError> {
 }
 
 /// Below the log directory, never beside it.
-fn log_path(directory: &Path, relative: &str) -> Result<std::path::PathBuf, RuntimeError> {
+fn log_path(directory: &Path, relative: &str) -> Result<PathBuf, RuntimeError> {
     let plain = Path::new(relative).components().all(|part| matches!(part, std::path::Component::Normal(_)));
     if relative.is_empty() || !plain {
         return Err(RuntimeError::InvalidConfig { message: format!("log path {relative:?} is not relative") });
@@ -246,8 +254,12 @@ mod tests {
             fs::create_dir_all(&directory).unwrap();
             std::os::unix::fs::symlink(namespace, directory.join("pid")).unwrap();
         }
-        assert!(share_pids(proc.path(), 2, 3).unwrap() && !share_pids(proc.path(), 1, 2).unwrap());
-        assert!(share_pids(proc.path(), 1, 4).is_err(), "it has gone");
+        let namespace = |pid| pid_namespace(proc.path(), pid);
+        assert_eq!(namespace(2).unwrap(), namespace(3).unwrap());
+        assert_ne!(namespace(1).unwrap(), namespace(2).unwrap());
+        let gone = namespace(4).unwrap_err();
+        let why = Chain(&gone).to_string();
+        assert!(why.starts_with("read the PID namespace of process 4: ") && why.contains("os error 2"), "{why}");
     }
 
     #[test]
