@@ -29,7 +29,7 @@ use crate::config::AgentConfig;
 pub(crate) use client::connect;
 #[cfg(test)]
 pub(crate) use credentials::Stored;
-pub(crate) use credentials::{Identity, Purpose, first_certificate, keep_renewed};
+pub(crate) use credentials::{Identity, Purpose, Renewal, first_certificate, keep_renewed};
 pub use token::TokenError;
 
 const CLIENT: &str = "client";

@@ -73,15 +73,14 @@ pub(crate) async fn run(config: AgentConfig, access: ApiAccess, shutdown: Cancel
         ApiAccess::InProcess(client) => (client, read_ca(&config)?),
         ApiAccess::Join { server, token } => {
             let joined = join::join(&config, &server, &token, &shutdown).await?;
-            let purpose = join::Purpose::client(&config.node_name);
-            let renew = join::keep_renewed(
-                joined.client.clone(),
-                join::pki_dir(&config),
-                purpose,
-                (joined.identity, || None),
-                shutdown.clone(),
-            );
-            groups.tasks.add("renew the client certificate", renew);
+            let renewal = join::Renewal {
+                client: joined.client.clone(),
+                pki: join::pki_dir(&config),
+                purpose: join::Purpose::client(&config.node_name),
+                identity: joined.identity,
+                announced_ca: || None,
+            };
+            groups.tasks.add("renew the client certificate", join::keep_renewed(renewal, shutdown.clone()));
             (joined.client, Some(joined.ca))
         }
     };

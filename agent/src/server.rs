@@ -30,7 +30,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     context::NodeContext,
-    join::{self, Purpose, keep_renewed},
+    join::{self, Purpose, Renewal, keep_renewed},
     pod::PodExt,
     proxy::health::RulesView,
     runtime::types::{ContainerState, ContainerStatus, PodUid},
@@ -76,13 +76,13 @@ async fn serve(server: ServerContext, shutdown: CancellationToken) {
     };
     let ctx = Arc::clone(&server.ctx);
     // The view is held for as long as it takes to copy.
-    let told = move || {
+    let announced_ca = move || {
         let node = ctx.node.lock().clone()?;
         let pem = node.metadata.annotations.as_ref()?.get(kubelet_ca::ANNOTATION)?;
         join::first_certificate(pem.as_bytes())
     };
-    let renew = keep_renewed(server.client.clone(), pki, purpose(), (identity, told), shutdown);
-    tokio::join!(renew, accept(server.clone(), listener, acceptor));
+    let renewal = Renewal { client: server.client.clone(), pki, purpose: purpose(), identity, announced_ca };
+    tokio::join!(keep_renewed(renewal, shutdown), accept(server.clone(), listener, acceptor));
 }
 
 async fn obtain(server: &ServerContext, purpose: Purpose, pki: &std::path::Path) -> Arc<join::Identity> {

@@ -7,7 +7,7 @@ use std::{
     io::{self, Write},
     net::IpAddr,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -154,29 +154,42 @@ impl Purpose {
     }
 }
 
-/// Whether the API server has `told` of another authority than the certificate's own: that one was lost with the
+/// Whether the API server has `announced` another authority than the certificate's own: that one was lost with the
 /// server's data, and nobody believes the certificate any more.
-fn is_foreign(identity: &Identity, told: Option<&CertificateDer<'_>>) -> bool {
-    told.is_some_and(|told| identity.authority().as_ref() != Some(told))
+fn is_foreign(identity: &Identity, announced: Option<&CertificateDer<'_>>) -> bool {
+    announced.is_some_and(|announced| identity.authority().as_ref() != Some(announced))
 }
 
-/// After `pause`, as soon as the certificate is foreign.
-async fn foreign(identity: &Identity, told: impl Fn() -> Option<CertificateDer<'static>>, pause: Duration) {
+/// Returns after `pause`, as soon as the certificate is foreign.
+async fn wait_until_foreign(
+    identity: &Identity,
+    announced_ca: impl Fn() -> Option<CertificateDer<'static>>,
+    pause: Duration,
+) {
     tokio::time::sleep(pause).await;
-    while !is_foreign(identity, told().as_ref()) {
+    while !is_foreign(identity, announced_ca().as_ref()) {
         tokio::time::sleep(AUTHORITY_CHECK).await;
     }
 }
 
+/// A certificate in use, and what it takes to have it renewed.
+pub(crate) struct Renewal<F> {
+    pub(crate) client: kube::Client,
+    /// Where it is stored.
+    pub(crate) pki: PathBuf,
+    pub(crate) purpose: Purpose,
+    pub(crate) identity: Arc<Identity>,
+    /// The authority whose certificates the API server says it believes; `None` if it says nothing.
+    pub(crate) announced_ca: F,
+}
+
 /// Renews the certificate before it expires, until `shutdown`; an outdated one at once, and so one of another authority
-/// than the API server tells of.
+/// than the API server announces.
 pub(crate) async fn keep_renewed(
-    client: kube::Client,
-    pki: std::path::PathBuf,
-    purpose: Purpose,
-    (identity, told): (Arc<Identity>, impl Fn() -> Option<CertificateDer<'static>>),
+    renewal: Renewal<impl Fn() -> Option<CertificateDer<'static>>>,
     shutdown: CancellationToken,
 ) {
+    let Renewal { client, pki, purpose, identity, announced_ca } = renewal;
     let (mut retry, mut pause) = (Backoff::new(RETRY_MIN, RETRY_MAX), RETRY_MIN);
     let renew_in = || identity.current.read().renew_in();
     let mut wait = if purpose.is_outdated(&identity) { Duration::ZERO } else { renew_in() };
@@ -184,9 +197,10 @@ pub(crate) async fn keep_renewed(
         tokio::select! {
             () = shutdown.cancelled() => return,
             () = tokio::time::sleep(wait) => {}
-            () = foreign(&identity, &told, pause) => {
-                tracing::warn!(certificate = purpose.name, "the API server believes another authority's certificates");
-            }
+            () = wait_until_foreign(&identity, &announced_ca, pause) => tracing::warn!(
+                certificate = purpose.name,
+                "the API server announces another authority than this certificate's: requesting a new one"
+            ),
         }
         let renewed = async {
             let pair = csr::obtain(&client, &purpose.wanted).await.map_err(|error| Chain(&error).to_string())?;
@@ -198,8 +212,8 @@ pub(crate) async fn keep_renewed(
                 tracing::info!(certificate = purpose.name, "renewed a certificate");
                 *identity.current.write() = stored;
                 wait = renew_in();
-                // Told of an authority that signs nothing here: not asked for again and again.
-                if is_foreign(&identity, told().as_ref()) {
+                // It announces an authority that signs nothing here: not asked for again and again.
+                if is_foreign(&identity, announced_ca().as_ref()) {
                     pause = retry.pause();
                 } else {
                     retry.reset();
@@ -396,8 +410,8 @@ mod tests {
         assert!(is_foreign(&identity(""), own.as_ref()), "it came without its authority");
 
         let began = tokio::time::Instant::now();
-        let told = || if began.elapsed() < Duration::from_secs(60) { own.clone() } else { other.clone() };
-        foreign(&present, told, RETRY_MIN).await;
+        let announced_ca = || if began.elapsed() < Duration::from_secs(60) { own.clone() } else { other.clone() };
+        wait_until_foreign(&present, announced_ca, RETRY_MIN).await;
         let after = began.elapsed();
         assert!(after >= Duration::from_secs(60) && after < Duration::from_secs(70), "{after:?}");
     }

@@ -68,7 +68,7 @@ impl Wanted {
 pub(crate) enum CsrError {
     #[error("the server refuses the credentials")]
     Refused,
-    #[error("ask the API server")]
+    #[error("create or read the CertificateSigningRequest")]
     Api(#[source] Box<kube::Error>),
     #[error("the request was {kind}: {message}")]
     Rejected { kind: String, message: String },

@@ -1,7 +1,7 @@
 //! Learns the cluster's CA from the server itself: it must be in the server's chain and have the hash that the token
 //! names, and the chain must verify against it. Nothing is asked of the server before that.
 
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use rustls::{
@@ -23,11 +23,21 @@ const LIMIT: Duration = Duration::from_secs(10);
 pub(super) enum TrustError {
     #[error("the chain has no CA with the token's hash")]
     WrongCa,
-    #[error("connect")]
-    Connect(#[from] std::io::Error),
+    #[error("connect to {host}")]
+    Connect {
+        host: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("TLS handshake with {host}")]
+    Handshake {
+        host: String,
+        #[source]
+        source: io::Error,
+    },
     #[error("timed out")]
     Timeout,
-    #[error("TLS")]
+    #[error("set up TLS")]
     Tls(#[from] rustls::Error),
     #[error("no host in the URL")]
     NoHost,
@@ -51,8 +61,11 @@ pub(super) async fn fetch_ca(server: &http::Uri, hash: &[u8; 32]) -> Result<Cert
     let port = server.port_u16().unwrap_or(443);
     let name = ServerName::try_from(host.clone()).map_err(|_| TrustError::NoHost)?;
     let connect = async {
-        let stream = TcpStream::connect((host.as_str(), port)).await?;
-        tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await
+        let stream = TcpStream::connect((host.as_str(), port))
+            .await
+            .map_err(|source| TrustError::Connect { host: host.clone(), source })?;
+        let tls = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await;
+        tls.map_err(|source| TrustError::Handshake { host: host.clone(), source })
     };
     let result = tokio::time::timeout(LIMIT, connect).await.map_err(|_| TrustError::Timeout)?;
     if *verifier.mismatch.lock() {
