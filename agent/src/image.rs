@@ -4,6 +4,7 @@
 //! agent and `coracle image` share one store through file locks, so the agent rereads the index whenever the
 //! file has changed. Who may pull when (policies, back-off) is decided in the pod workers.
 
+mod access;
 mod allowance;
 mod archive;
 mod blob;
@@ -35,6 +36,7 @@ use coracle_telemetry::Chain;
 use parking_lot::Mutex;
 
 use self::{
+    access::Key,
     credentials::fingerprint,
     index::{Index, Layout, Record, store_error},
     registries::Registries,
@@ -135,15 +137,20 @@ impl ImageStore {
         Ok(index.find(None, &names(reference)?).cloned())
     }
 
-    /// Notes all `keys` of a credential of which one opened the image: the content of a rotated secret, or another secret
-    /// with the same content, opens it from now on as well. Without that note nothing is lost but a pull.
-    async fn learn(&self, record: &Record, name: &str, keys: Vec<String>) {
-        if record.access.get(name).is_some_and(|opened| keys.iter().all(|key| opened.contains(key))) {
+    /// Notes `key`, which opened the image: the content of a rotated secret in the place of what it had, or another secret
+    /// with the same content. Without that note nothing is lost but a pull.
+    async fn learn(&self, record: &Record, name: &str, key: &Key) {
+        let opened = record.access.get(name);
+        if key.secret.is_none() || !opened.is_some_and(|opened| access::learn(&mut opened.clone(), key)) {
             return;
         }
-        let (layout, id, name) = (self.layout.clone(), record.id.clone(), name.to_owned());
-        let noted = blocking(move || layout.update(|index| index.open_to(&id, &name, &keys))).await;
-        if let Err(error) = noted {
+        let (layout, record, name, key) = (self.layout.clone(), record.clone(), name.to_owned(), key.clone());
+        let noted = blocking(move || {
+            layout.update(|index| index.learn(&record.id, &name, &key))?;
+            let note = |layer| layer::note(&layout, layer, None, std::slice::from_ref(&key));
+            record.layers.iter().try_for_each(|layer| note(layer))
+        });
+        if let Err(error) = noted.await {
             tracing::warn!(error = %Chain(&error), "could not note who may use an image");
         }
     }
@@ -176,7 +183,11 @@ impl ImageService for ImageStore {
             && *ended >= asked
             && *theirs == keys
         {
-            return Ok(image.clone());
+            let image = image.clone();
+            drop(last);
+            // Notes our secrets beside theirs.
+            self.may_use(reference, auth).await?;
+            return Ok(image);
         }
         let layout = self.layout.clone();
         let _held = blocking(move || layout.hold_layers()).await?;
@@ -220,15 +231,13 @@ impl ImageService for ImageStore {
             Some(_) => record.access.keys().cloned().collect(),
             None => names(reference)?,
         };
-        if record.is_open_to(&names, &[]) {
+        if record.is_open(&names) {
             return Ok(true);
         }
         for name in &names {
-            let keys = |auth: &RegistryAuth| pull::keys(&self.registries, name, auth);
-            let open = |keys: &Vec<String>| record.is_open_to(std::slice::from_ref(name), keys);
-            let key = auth.iter().map(keys).find(open);
-            if let Some(keys) = key {
-                self.learn(&record, name, keys).await;
+            let keys = pull::keys(&self.registries, name, auth);
+            if let Some(key) = record.opener(name, &keys) {
+                self.learn(&record, name, key).await;
                 return Ok(true);
             }
         }

@@ -13,11 +13,12 @@ use std::{
 use serde::Deserialize;
 
 use super::{
+    access::Key,
     allowance::Allowance,
     blob::Decompressed,
     config::{self, DOCUMENT_MAX, oci_architecture},
     index::{Layout, Record, store_error},
-    layer::{self, ANYBODY, LayerError, is_sha256},
+    layer::{self, LayerError, is_sha256},
     reference,
     unpack::HEADERS_MAX,
 };
@@ -168,7 +169,7 @@ fn import_image(
     let mut below: Vec<PathBuf> = Vec::new();
     let specs = layer::specs(diff_ids.into_iter().map(|diff_id| (None, diff_id)));
     // Who imports a file gives it to everybody, also where it has been pulled with credentials.
-    let anybody = [ANYBODY.to_owned()];
+    let anybody = [Key::anybody()];
     for (name, spec) in layer_names.iter().zip(&specs) {
         size_bytes += match spec.present(layout, &anybody) {
             Some(size) => size,
@@ -180,7 +181,7 @@ fn import_image(
         below.insert(0, layout.layer_dir(&spec.chain_id).join("fs"));
     }
     let layers = specs.into_iter().map(|spec| spec.chain_id).collect();
-    let access = repo_tags.iter().map(|tag| (tag.clone(), anybody.clone().into())).collect();
+    let access = repo_tags.iter().map(|tag| (tag.clone(), anybody.iter().map(Key::line).collect())).collect();
     let id = format!("sha256:{}", hex::encode(<sha2::Sha256 as sha2::Digest>::digest(&config_bytes)));
     Ok(Record { id, layers, size_bytes, repo_tags, repo_digests: BTreeSet::new(), config, access })
 }

@@ -16,13 +16,14 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::layer::ANYBODY;
+use super::{
+    access::{self, Key},
+    layer::ANYBODY,
+};
 use crate::runtime::{Image, ImageConfig, ImageError};
 
 /// The directory beside the store that has one directory a container, which goes with it.
 const HOLDERS: &str = "containers";
-/// Beyond so many keys of an image's name, none is added without a pull, as upstream.
-const KEYS_LEARNED_MAX: usize = 100;
 /// In there: names of the layers' directories, one a line.
 pub(crate) const HELD: &str = "layers";
 
@@ -41,18 +42,23 @@ pub(crate) struct Record {
     pub repo_digests: BTreeSet<String>,
     /// How to run it.
     pub config: ImageConfig,
-    /// By name: who may use the image without asking its registry, as fingerprints of credentials and coordinates of
-    /// secrets. Empty for images that never came from one.
+    /// By name: who may use the image without asking its registry, as [`access`] writes it. Empty for images that never came from one.
     #[serde(default)]
     pub access: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Record {
-    /// Whether one of `keys` opens the image under one of `names`, or under any without names.
-    pub(crate) fn is_open_to(&self, names: &[String], keys: &[String]) -> bool {
-        let named = |name: &String| names.is_empty() || names.contains(name);
-        let mut opened = self.access.iter().filter(|(name, _)| named(name)).flat_map(|(_, keys)| keys);
-        self.access.is_empty() || opened.any(|key| key == ANYBODY || keys.contains(key))
+    /// Whether anybody may use the image under one of `names`.
+    pub(crate) fn is_open(&self, names: &[String]) -> bool {
+        let mut opened = self.access.iter().filter(|(name, _)| names.contains(name));
+        self.access.is_empty() || opened.any(|(_, lines)| lines.contains(ANYBODY))
+    }
+
+    /// Which of `keys` opens the image under this name, the surest first.
+    pub(crate) fn opener<'a>(&self, name: &str, keys: &'a [Key]) -> Option<&'a Key> {
+        let lines = self.access.get(name)?;
+        let fits = |key: &'a Key| Some((access::fit(lines.iter().map(String::as_str), key)?, key));
+        keys.iter().filter_map(fits).min_by_key(|(fit, _)| *fit).map(|(_, key)| key)
     }
 
     /// As CRI shows it.
@@ -92,8 +98,9 @@ impl Index {
                 }
                 image.repo_tags.extend(record.repo_tags);
                 image.repo_digests.extend(record.repo_digests);
-                for (name, keys) in record.access {
-                    image.access.entry(name).or_default().extend(keys);
+                for (name, lines) in record.access {
+                    let opened = image.access.entry(name).or_default();
+                    lines.iter().for_each(|line| access::note(opened, line));
                 }
                 // An older agent may have named them otherwise.
                 (image.layers, image.size_bytes) = (record.layers, record.size_bytes);
@@ -102,13 +109,11 @@ impl Index {
         }
     }
 
-    /// Opens the image `id` under `name` to `keys`, too: they are of one credential, of which some open it already.
-    /// Does nothing if it is closed, or open to so many that no more are kept.
-    pub(crate) fn open_to(&mut self, id: &str, name: &str, keys: &[String]) {
+    /// Notes `key`, which opens the image `id` under `name` already, with its secret.
+    pub(crate) fn learn(&mut self, id: &str, name: &str, key: &Key) {
         let image = self.images.iter_mut().find(|image| image.id == id);
-        let Some(opened) = image.and_then(|image| image.access.get_mut(name)) else { return };
-        if opened.len() < KEYS_LEARNED_MAX && keys.iter().any(|key| opened.contains(key)) {
-            opened.extend(keys.iter().cloned());
+        if let Some(opened) = image.and_then(|image| image.access.get_mut(name)) {
+            access::learn(opened, key);
         }
     }
 
@@ -231,7 +236,11 @@ impl Layout {
     pub(crate) fn update<T>(&self, change: impl FnOnce(&mut Index) -> T) -> Result<T, ImageError> {
         let _lock = self.lock()?;
         let mut index = self.read()?;
+        let before = index.clone();
         let result = change(&mut index);
+        if index == before {
+            return Ok(result);
+        }
         let path = self.index_path();
         let staged = self.root.join(".index.json.new");
         let write = || -> io::Result<()> {
@@ -308,7 +317,8 @@ impl Layout {
         }
     }
 
-    fn lock(&self) -> Result<fs::File, ImageError> {
+    /// For changes of the index, and of what is in layers' directories.
+    pub(crate) fn lock(&self) -> Result<fs::File, ImageError> {
         self.flock("lock", rustix::fs::FlockOperation::LockExclusive)
     }
 
@@ -422,8 +432,8 @@ mod tests {
         imported.access.insert("y:1".to_owned(), ["alice".to_owned()].into());
         index.insert(imported);
         let image = index.find(Some("sha256:c"), &[]).expect("the image");
-        assert!(image.is_open_to(&["x:1".to_owned()], &[]));
-        assert!(!image.is_open_to(&["y:1".to_owned()], &[]));
+        assert!(image.is_open(&["x:1".to_owned()]));
+        assert!(!image.is_open(&["y:1".to_owned()]));
     }
 
     #[test]
@@ -449,14 +459,15 @@ mod tests {
     #[test]
     fn an_image_is_open_to_those_who_could_pull_it() {
         let mut image = record("a", &["x:1", "y:1"]);
-        let (names, alice) = (vec!["x:1".to_owned()], vec!["alice".to_owned()]);
-        assert!(image.is_open_to(&names, &[]), "it was there before");
+        let key = |who: &str| [Key { fingerprint: who.to_owned(), secret: None }];
+        let names = |name: &str| [name.to_owned()];
+        assert!(image.is_open(&names("x:1")), "it was there before");
         image.access.insert("x:1".to_owned(), ["alice".to_owned()].into());
-        assert!(image.is_open_to(&names, &alice) && image.is_open_to(&[], &alice));
-        assert!(!image.is_open_to(&names, &[]) && !image.is_open_to(&[], &["mallory".to_owned()]));
-        assert!(!image.is_open_to(&["y:1".to_owned()], &alice), "nobody has pulled it by this name");
+        assert!(image.opener("x:1", &key("alice")).is_some());
+        assert!(!image.is_open(&names("x:1")) && image.opener("x:1", &key("mallory")).is_none());
+        assert!(image.opener("y:1", &key("alice")).is_none(), "nobody has pulled it by this name");
         image.access.insert("y:1".to_owned(), [ANYBODY.to_owned()].into());
-        assert!(image.is_open_to(&["y:1".to_owned()], &[]) && image.is_open_to(&[], &[]));
+        assert!(image.is_open(&names("y:1")) && !image.is_open(&names("x:1")));
         let mut index = Index::default();
         index.insert(image);
         index.insert(record("b", &["x:1"]));

@@ -1,8 +1,9 @@
 //! One layer: from a blob's bytes to its directory in the store, verified at every step.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs,
-    io::{self, Read, Write},
+    io::{self, Read},
     path::PathBuf,
 };
 
@@ -10,13 +11,14 @@ use coracle_telemetry::Chain;
 use sha2::{Digest, Sha256};
 
 use super::{
+    access::{self, Key},
     blob::{Decompressed, Hashing},
     index::{Layout, store_error},
     unpack::{UnpackError, Unpacked, inherit, unpack},
 };
 use crate::runtime::ImageError;
 
-/// In a layer's directory: [`LayerSpec::origins`].
+/// In a layer's directory: lines of the blob that it was unpacked from and of who could read that, as [`access`] has it.
 const ORIGINS: &str = "origins";
 
 /// Everybody on this node may use what came without credentials, with the node's own, or from a file.
@@ -48,23 +50,72 @@ pub(crate) fn specs(layers: impl IntoIterator<Item = (Option<(String, u64)>, Str
 }
 
 impl LayerSpec {
-    /// Lines of the layer's file `origins`: the blob that it was unpacked from, and who could read that.
-    fn origins(&self, access: &[String]) -> String {
-        let blob = self.blob.as_ref().map_or("-", |(digest, _)| digest);
-        access.iter().map(|key| format!("{blob} {key}\n")).collect()
+    fn origin(&self) -> &str {
+        self.blob.as_ref().map_or("-", |(digest, _)| digest)
     }
 
-    /// The size of the layer if it is there and whoever has one of `access` may use it without fetching it: a config names
-    /// a layer by a digest that is no secret, so knowing it proves nothing.
-    pub(crate) fn present(&self, layout: &Layout, access: &[String]) -> Option<u64> {
+    /// The size of the layer if it is there and whoever has one of `keys` may use it without fetching it: a config names
+    /// a layer by a digest that is no secret, so knowing it proves nothing. Blocking.
+    pub(crate) fn present(&self, layout: &Layout, keys: &[Key]) -> Option<u64> {
         let size = layout.layer_size(&self.chain_id)?;
-        let origins = fs::read_to_string(layout.layer_dir(&self.chain_id).join(ORIGINS)).ok()?;
-        let own = self.origins(access);
-        let open = |line: &str| {
-            line.split_once(' ').is_some_and(|(_, who)| who == ANYBODY) || own.lines().any(|own| own == line)
-        };
-        origins.lines().any(open).then_some(size)
+        let origins = read_origins(layout, &self.chain_id).ok()?;
+        if origins.values().any(|lines| lines.contains(ANYBODY)) {
+            return Some(size);
+        }
+        let lines = origins.get(self.origin())?;
+        let is_open = keys.iter().any(|key| access::fit(lines.iter().map(String::as_str), key).is_some());
+        is_open.then_some(size)
     }
+}
+
+/// By blob, who could read it.
+type Origins = BTreeMap<String, BTreeSet<String>>;
+
+fn read_origins(layout: &Layout, chain_id: &str) -> io::Result<Origins> {
+    let mut origins = Origins::new();
+    for line in fs::read_to_string(layout.layer_dir(chain_id).join(ORIGINS))?.lines() {
+        if let Some((blob, who)) = line.split_once(' ') {
+            origins.entry(blob.to_owned()).or_default().insert(who.to_owned());
+        }
+    }
+    Ok(origins)
+}
+
+fn text(origins: &Origins) -> String {
+    let lines = origins.iter().flat_map(|(blob, lines)| lines.iter().map(move |line| format!("{blob} {line}\n")));
+    lines.collect()
+}
+
+/// Notes of a layer that is there that `keys` open it: what was unpacked from `blob`, or else what they open already.
+/// Blocking.
+///
+/// # Errors
+/// [`ImageError::Store`] if the note cannot be read or written.
+pub(crate) fn note(layout: &Layout, chain_id: &str, blob: Option<&str>, keys: &[Key]) -> Result<(), ImageError> {
+    let file = layout.layer_dir(chain_id).join(ORIGINS);
+    let _lock = layout.lock()?;
+    let mut origins = match read_origins(layout, chain_id) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Origins::new(),
+        read => read.map_err(store_error("read", &file))?,
+    };
+    let before = origins.clone();
+    for key in keys {
+        for lines in origins.values_mut() {
+            // A secret that was rotated keeps no line with what it had.
+            if lines.iter().any(|line| access::fit([line.as_str()], key) == Some(access::Fit::Secret)) {
+                access::note(lines, &key.line());
+            }
+        }
+        if let Some(blob) = blob {
+            access::note(origins.entry(blob.to_owned()).or_default(), &key.line());
+        }
+    }
+    if origins == before {
+        return Ok(());
+    }
+    let staged = file.with_extension("new");
+    fs::write(&staged, text(&origins)).map_err(store_error("write", &staged))?;
+    fs::rename(&staged, &file).map_err(store_error("rename", &staged))
 }
 
 /// Why a layer did not make it into the store.
@@ -144,7 +195,7 @@ pub(crate) fn stage(layout: &Layout, spec: &LayerSpec, blob: impl Read) -> Resul
 pub(crate) fn adopt(
     layout: &Layout,
     spec: &LayerSpec,
-    access: &[String],
+    keys: &[Key],
     mut staged: StagedLayer,
     below: &[PathBuf],
 ) -> Result<u64, LayerError> {
@@ -153,17 +204,14 @@ pub(crate) fn adopt(
         .map_err(|source| LayerError::Unpack { layer: spec.diff_id.clone(), source })?;
     let bytes = staged.unpacked.bytes;
     fs::write(path.join("size"), bytes.to_string()).map_err(store_error("write", &path))?;
-    fs::write(path.join(ORIGINS), spec.origins(access)).map_err(store_error("write", &path))?;
+    let lines = keys.iter().map(Key::line).collect();
+    let origins = Origins::from([(spec.origin().to_owned(), lines)]);
+    fs::write(path.join(ORIGINS), text(&origins)).map_err(store_error("write", &path))?;
     sync(&path)?;
     let is_new = layout.adopt_layer(&path, &spec.chain_id)?;
     staged.staging.0 = None;
     if !is_new {
-        let file = layout.layer_dir(&spec.chain_id).join(ORIGINS);
-        let append = || -> io::Result<()> {
-            let mut file = fs::File::options().append(true).create(true).open(&file)?;
-            file.write_all(spec.origins(access).as_bytes())
-        };
-        append().map_err(store_error("write", &file))?;
+        note(layout, &spec.chain_id, Some(spec.origin()), keys)?;
     }
     Ok(bytes)
 }
@@ -237,18 +285,18 @@ mod tests {
             diff_id: id.clone(),
             chain_id: id.clone(),
         };
-        let who = |key: &str| [key.to_owned()];
+        let who = |key: &str| [Key { fingerprint: key.to_owned(), secret: None }];
         let place = layout.layer_dir(&id);
         fs::create_dir_all(&place).expect("directory");
         fs::write(place.join("size"), "7").expect("size");
         assert_eq!(spec(Some("b1")).present(&layout, &who(ANYBODY)), None, "of an origin that nobody knows");
-        fs::write(place.join(ORIGINS), spec(Some("b1")).origins(&who("alice"))).expect("origins");
+        note(&layout, &id, Some("b1"), &who("alice")).expect("origins");
         for (blob, access, found) in
             [("b1", "alice", true), ("b2", "alice", false), ("b1", "mallory", false), ("b1", ANYBODY, false)]
         {
             assert_eq!(spec(Some(blob)).present(&layout, &who(access)).is_some(), found, "{blob} {access}");
         }
-        fs::write(place.join(ORIGINS), spec(None).origins(&who(ANYBODY))).expect("origins");
+        note(&layout, &id, Some(spec(None).origin()), &who(ANYBODY)).expect("origins");
         assert_eq!(spec(Some("b1")).present(&layout, &who("mallory")), Some(7), "it was imported");
     }
 }

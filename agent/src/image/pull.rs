@@ -15,11 +15,12 @@ use oci_client::{
 use tokio::sync::mpsc;
 
 use super::{
+    access::Key,
     config::{self, DOCUMENT_MAX},
     credentials::{coordinates, fingerprint, for_image},
     distribution::{Credentials, Distribution, FoundManifest},
     index::{Layout, Record},
-    layer::{self, ANYBODY, LayerSpec, StagedLayer, is_sha256},
+    layer::{self, LayerSpec, StagedLayer, is_sha256},
     progress, reference,
     registries::{Endpoint, Registries},
 };
@@ -97,7 +98,7 @@ async fn pull_from(
         id: manifest.config.digest,
         layers: specs.into_iter().map(|spec| spec.chain_id).collect(),
         size_bytes,
-        access: names.map(|name| (name.clone(), access.iter().cloned().collect())).collect(),
+        access: names.map(|name| (name.clone(), access.iter().map(Key::line).collect())).collect(),
         repo_tags,
         repo_digests: [digest_name].into(),
         config,
@@ -110,7 +111,7 @@ async fn authenticate(
     endpoint: &Endpoint,
     image: &Reference,
     auth: &[RegistryAuth],
-) -> Result<(Distribution, Vec<String>, FoundManifest), String> {
+) -> Result<(Distribution, Vec<Key>, FoundManifest), String> {
     let mut answers: Vec<String> = Vec::new();
     for (credentials, access) in credentials(registries, endpoint, image, auth) {
         let client = distribution(registries, endpoint, image, credentials)?;
@@ -161,10 +162,17 @@ async fn fetch_layer(
     client: &Distribution,
     descriptor: OciDescriptor,
     spec: LayerSpec,
-    access: &[String],
+    access: &[Key],
 ) -> Result<Fetched, String> {
-    if let Some(size) = spec.present(&layout, access) {
-        return Ok(Fetched::Present(size));
+    let present = {
+        let (layout, spec, access) = (layout.clone(), spec.clone(), access.to_vec());
+        tokio::task::spawn_blocking(move || {
+            let size = spec.present(&layout, &access)?;
+            Some(layer::note(&layout, &spec.chain_id, None, &access).map(|()| size))
+        })
+    };
+    if let Some(size) = present.await.map_err(|error| error.to_string())? {
+        return size.map(Fetched::Present).map_err(|error| Chain(&error).to_string());
     }
     let digest = descriptor.digest.clone();
     let blob = deadline(&format!("fetch layer {digest}"), client.blob(&digest)).await?;
@@ -232,33 +240,27 @@ fn credentials(
     endpoint: &Endpoint,
     image: &Reference,
     auth: &[RegistryAuth],
-) -> Vec<(Credentials, Vec<String>)> {
+) -> Vec<(Credentials, Vec<Key>)> {
     if let Some(own) = registries.configs.get(&endpoint.host).and_then(|config| config.auth.clone()) {
         let own = match (own.token, own.username) {
             (Some(token), _) => Credentials::Token(token),
             (None, Some(username)) => Credentials::Basic { username, password: own.password.unwrap_or_default() },
             (None, None) => Credentials::Anonymous,
         };
-        return vec![(own, vec![ANYBODY.to_owned()])];
+        return vec![(own, vec![Key::anybody()])];
     }
     let matching = matching(endpoint, image, auth);
     if matching.is_empty() {
-        return vec![(Credentials::Anonymous, vec![ANYBODY.to_owned()])];
+        return vec![(Credentials::Anonymous, vec![Key::anybody()])];
     }
-    let mut all: Vec<(Credentials, Vec<String>)> = Vec::new();
+    let mut all: Vec<(Credentials, Vec<Key>)> = Vec::new();
     for auth in matching {
-        let fingerprint = fingerprint(auth);
-        match all.iter().position(|(_, access)| access[0] == fingerprint) {
+        let key = Key { fingerprint: fingerprint(auth), secret: coordinates(auth) };
+        match all.iter().position(|(_, access)| access[0].fingerprint == key.fingerprint) {
             // Kept in several secrets, or in several entries of one.
-            Some(index) => {
-                let access = &mut all[index].1;
-                if let Some(secret) = coordinates(auth).filter(|secret| !access.contains(secret)) {
-                    access.push(secret);
-                }
-            }
-            None if all.len() < CREDENTIALS_MAX => {
-                all.push((of_secret(auth), [fingerprint].into_iter().chain(coordinates(auth)).collect()));
-            }
+            Some(index) if all[index].1.contains(&key) => {}
+            Some(index) => all[index].1.push(key),
+            None if all.len() < CREDENTIALS_MAX => all.push((of_secret(auth), vec![key])),
             None => {}
         }
     }
@@ -274,14 +276,15 @@ fn matching<'a>(endpoint: &Endpoint, image: &Reference, auth: &'a [RegistryAuth]
     matching
 }
 
-/// What of `auth` may open what was pulled as `name`: what it is, and the secret that it is in, if it is for that registry
-/// (or a mirror) still.
-pub(super) fn keys(registries: &Registries, name: &str, auth: &RegistryAuth) -> Vec<String> {
-    let fits = reference::parse(name).is_ok_and(|image| {
-        let endpoints = registries.endpoints(image.registry());
-        endpoints.iter().any(|endpoint| !matching(endpoint, &image, std::slice::from_ref(auth)).is_empty())
-    });
-    [fingerprint(auth)].into_iter().chain(coordinates(auth).filter(|_| fits)).collect()
+/// What may open what was pulled as `name`, first what a pull would try first: credentials, with the secret that each is in
+/// if it is for that registry (or a mirror) still.
+pub(super) fn keys(registries: &Registries, name: &str, auth: &[RegistryAuth]) -> Vec<Key> {
+    let image = reference::parse(name).ok();
+    let endpoints = image.iter().flat_map(|image| registries.endpoints(image.registry()));
+    let fitting = endpoints.zip(image.iter().cycle()).flat_map(|(endpoint, image)| matching(&endpoint, image, auth));
+    let with_secret = fitting.map(|auth| Key { fingerprint: fingerprint(auth), secret: coordinates(auth) });
+    let alone = auth.iter().map(|auth| Key { fingerprint: fingerprint(auth), secret: None });
+    with_secret.chain(alone).collect()
 }
 
 fn of_secret(auth: &RegistryAuth) -> Credentials {
