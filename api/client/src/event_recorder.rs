@@ -1,7 +1,7 @@
 //! Records Events about objects: queued, aggregated, and never in the way of who tells them.
 //!
 //! Repeated events become one object with a growing `count`; many alike with different messages are combined; one
-//! object cannot flood the store ([`correlator`]). What does not fit the queue is dropped and counted; nothing depends on
+//! object cannot flood the store (`correlator`). What does not fit the queue is dropped and counted; nothing depends on
 //! it. What waits is written together: a repetition within one round costs no write of its own.
 //!
 //! Source: `k8s.io/client-go/tools/record/event.go` at v1.37.

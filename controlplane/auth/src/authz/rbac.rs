@@ -1,6 +1,6 @@
 //! Role-based access control: what roles and bindings say, held in memory by subject.
 //!
-//! The truth is in the watch cache; [`Index`] is read off it. There is no task: whoever asks takes in what has changed
+//! The truth is in the watch cache; `Index` is read off it. There is no task: whoever asks takes in what has changed
 //! first, and before saying no, looks once more. A request costs a few hash lookups and no allocation.
 //!
 //! Source: `plugin/pkg/auth/authorizer/rbac/rbac.go` and `pkg/registry/rbac/validation/rule.go` at v1.37.
