@@ -8,8 +8,8 @@
 
 use std::collections::BTreeSet;
 
-use super::layer::ANYBODY;
-
+/// Everybody on this node may use what came without credentials, with the node's own, or from a file.
+pub(crate) const ANYBODY: &str = "node";
 /// Beyond so many lines, none is added without a pull, as upstream.
 const LEARNED_MAX: usize = 100;
 

@@ -16,10 +16,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    access::{self, Key},
-    layer::ANYBODY,
-};
+use super::access::{self, ANYBODY, Key};
 use crate::runtime::{Image, ImageConfig, ImageError};
 
 /// The directory beside the store that has one directory a container, which goes with it.

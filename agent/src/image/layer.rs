@@ -11,7 +11,7 @@ use coracle_telemetry::Chain;
 use sha2::{Digest, Sha256};
 
 use super::{
-    access::{self, Key},
+    access::{self, ANYBODY, Key},
     blob::{Decompressed, Hashing},
     index::{Layout, store_error},
     unpack::{UnpackError, Unpacked, inherit, unpack},
@@ -20,9 +20,6 @@ use crate::runtime::ImageError;
 
 /// In a layer's directory: lines of the blob that it was unpacked from and of who could read that, as [`access`] has it.
 const ORIGINS: &str = "origins";
-
-/// Everybody on this node may use what came without credentials, with the node's own, or from a file.
-pub(crate) const ANYBODY: &str = "node";
 
 /// What a layer must turn out to be.
 #[derive(Debug, Clone)]

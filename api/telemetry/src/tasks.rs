@@ -25,6 +25,8 @@ use crate::{Backoff, Chain, Doubling, Health};
 
 /// A task that was started again counts as well after it has run this long.
 const STEADY: Duration = Duration::from_secs(10);
+/// How long one that is cut off gets to come to its next await.
+const CUT_OFF: Duration = Duration::from_secs(1);
 
 /// A task that belongs to no group for it has an end of its own. A panic in it is told; who holds the handle sees it, too.
 pub fn spawn<T: Send + 'static>(name: &'static str, run: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
@@ -158,7 +160,8 @@ impl Tasks {
         if tokio::time::timeout(limit, rest).await.is_err() {
             let tasks: Vec<&str> = self.names.values().copied().collect();
             tracing::warn!(?tasks, "did not end in time");
-            self.set.shutdown().await;
+            // One that is stuck outside of any await cannot be cut off, and the process is to end all the same.
+            let _ = tokio::time::timeout(CUT_OFF, self.set.shutdown()).await;
         }
     }
 

@@ -50,6 +50,18 @@ async fn what_does_not_end_in_time_is_cut_off() {
     heard.await.unwrap_err();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_cut_off_is_left() {
+    let mut tasks = group();
+    let (release, stuck) = std::sync::mpsc::channel::<()>();
+    tasks.add("the stuck one", async move {
+        let _ = stuck.recv();
+    });
+    // Without a bound it would wait for what is released only afterwards.
+    tasks.finish(Duration::from_millis(10)).await;
+    drop(release);
+}
+
 #[tokio::test]
 async fn the_holder_of_a_task_sees_its_panic() {
     assert_eq!(spawn("good", async { 7 }).await.unwrap(), 7);
