@@ -62,9 +62,11 @@ pub(crate) async fn give_back() {
                 }
             });
             drop(given_back.await);
-            kept = Resident::now();
         }
-        kept.anonymous = kept.anonymous.min(resident.anonymous);
+        // Each step moves its own mark: what the other has left to do is not taken for what stays.
+        let now = Resident::now();
+        kept.anonymous = if trims { now.anonymous } else { kept.anonymous.min(now.anonymous) };
+        kept.of_files = if unmaps { now.of_files } else { kept.of_files.min(now.of_files) };
         worked = Some(cpu_time());
         tokio::time::sleep(PERIOD).await;
     }

@@ -15,11 +15,13 @@
 //! Source: `canAdmitPod` in `pkg/kubelet/allocation/allocation_manager.go`, `pkg/kubelet/lifecycle/predicate.go`,
 //! `pkg/kubelet/sysctl` at v1.37.
 
+pub(crate) mod listening;
 pub(crate) mod predicates;
 pub(crate) mod sysctl;
 
 use std::collections::BTreeMap;
 
+use coracle_api::scheduling::HostPort;
 use k8s_openapi::api::core::v1::{Pod, Taint};
 
 use crate::{container_config::apparmor, pod::PodExt};
@@ -36,6 +38,8 @@ pub(crate) struct NodeInfo {
     pub(crate) sysctls: sysctl::AllowList,
     /// Names of the loaded AppArmor profiles; `None` without AppArmor. Asked only if a pod wants one.
     pub(crate) apparmor: fn() -> Option<Vec<String>>,
+    /// Ports of the node that are listened on. Asked only if a pod publishes one.
+    pub(crate) listening: fn() -> Vec<HostPort>,
 }
 
 /// Why a pod is rejected: `status.reason`, and the text behind "Pod was rejected: ".
@@ -127,7 +131,15 @@ mod tests {
     fn node(apparmor: fn() -> Option<Vec<String>>) -> NodeInfo {
         let sysctls = sysctl::AllowList::new(&["net.core.somaxconn".to_owned()]).expect("patterns");
         let allocatable = [("cpu".to_owned(), 1000), ("pods".to_owned(), 10)].into();
-        NodeInfo { name: "n1".to_owned(), labels: BTreeMap::new(), taints: Vec::new(), allocatable, sysctls, apparmor }
+        NodeInfo {
+            name: "n1".to_owned(),
+            labels: BTreeMap::new(),
+            taints: Vec::new(),
+            allocatable,
+            sysctls,
+            apparmor,
+            listening: Vec::new,
+        }
     }
 
     fn refused(pod: Value, kernel: fn() -> Option<Vec<String>>) -> Option<(String, String)> {

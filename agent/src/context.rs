@@ -10,10 +10,10 @@ use crate::{
     node::{NodeView, facts::Machine},
     objects::Objects,
     pod::{PodExt, is_final},
+    pod_manager::PodsView,
     runtime::{ImageService, RuntimeService, types::PodRef},
     service_index::ServiceIndex,
     status_manager::StatusManager,
-    sync_loop::PodsView,
     volume::VolumeManager,
 };
 

@@ -3,11 +3,11 @@
 //! Every function panics if something does not hold. Files are made in one directory below `$TMPDIR` with a name that is
 //! always the same, so that a run can be repeated. Nothing here is part of the agent.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+pub(crate) mod directory;
 
+use std::{fs, path::Path};
+
+use self::directory::directory;
 pub use crate::{
     image::fuzzing::{image_archive, image_documents, image_layer, image_reference, registry_challenge},
     network::cni::fuzzing::{cni_configuration, cni_result},
@@ -19,14 +19,6 @@ use crate::{
         read::{LogReader, Options},
     },
 };
-
-/// The directory, empty.
-pub(crate) fn directory() -> PathBuf {
-    let path = std::env::temp_dir().join("coracle-fuzzed");
-    let _absent_at_first = fs::remove_dir_all(&path);
-    fs::create_dir(&path).expect("a directory");
-    path
-}
 
 /// A join token is refused, or the same when it is written again.
 pub fn join_token(text: &str) {

@@ -10,15 +10,15 @@ use std::{
 };
 
 use coracle_telemetry::Chain;
+use k8s_openapi::api::core::v1::Pod;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    context::NodeContext,
     pod::PodExt,
     removal,
     runtime::{
-        Image,
+        Image, ImageService, RuntimeService,
         types::{ContainerState, ContainerStatus},
     },
 };
@@ -32,15 +32,31 @@ const LOW: u64 = 80;
 /// Images are kept at least this long after they were seen first.
 const MIN_AGE: Duration = Duration::from_secs(120);
 
+/// Collects what belongs to no pod's worker.
+#[derive(Clone)]
+pub(crate) struct Collector {
+    images: Arc<dyn ImageService>,
+    runtime: Arc<dyn RuntimeService>,
+    /// On the disk that must not fill up.
+    dir: PathBuf,
+}
+
+impl Collector {
+    /// For the disk that `dir` is on.
+    pub(crate) fn new(images: &Arc<dyn ImageService>, runtime: &Arc<dyn RuntimeService>, dir: PathBuf) -> Self {
+        Self { images: Arc::clone(images), runtime: Arc::clone(runtime), dir }
+    }
+}
+
 /// Collects until `shutdown`.
-pub(crate) async fn run(ctx: Arc<NodeContext>, shutdown: CancellationToken) {
+pub(crate) async fn run(node: Collector, shutdown: CancellationToken) {
     let mut used: HashMap<String, LastUse> = HashMap::new();
     loop {
-        if let Err(error) = collect_images(&ctx, &mut used).await {
+        if let Err(error) = collect_images(&node, &mut used).await {
             tracing::warn!(error = %Chain(&*error), "collect unused images");
         }
         // What was under a container when its image went.
-        if let Err(error) = ctx.images.prune().await {
+        if let Err(error) = node.images.prune().await {
             tracing::warn!(error = %Chain(&error), "remove layers that nobody needs");
         }
         tokio::select! {
@@ -56,11 +72,11 @@ struct LastUse {
 }
 
 async fn collect_images(
-    ctx: &NodeContext,
+    node: &Collector,
     used: &mut HashMap<String, LastUse>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let images = ctx.images.list_images().await?;
-    let containers = ctx.runtime.list_containers().await?;
+    let images = node.images.list_images().await?;
+    let containers = node.runtime.list_containers().await?;
     let now = Instant::now();
     used.retain(|id, _| images.iter().any(|image| image.id == *id));
     for image in &images {
@@ -69,7 +85,7 @@ async fn collect_images(
             entry.last_used = Some(now);
         }
     }
-    let dir = ctx.config.agent_dir();
+    let dir = node.dir.clone();
     let Some((total, free)) = tokio::task::spawn_blocking(move || disk(&dir)).await? else { return Ok(()) };
     let goal = bytes_to_free(total, free);
     if goal == 0 {
@@ -91,7 +107,7 @@ async fn collect_images(
             break;
         }
         tracing::info!(image = image.id, bytes = image.size_bytes, "remove an unused image: the disk is nearly full");
-        ctx.images.remove_image(&image.id).await?;
+        node.images.remove_image(&image.id).await?;
         freed += image.size_bytes;
     }
     if freed < goal {
@@ -104,39 +120,41 @@ fn is_used(image: &Image, containers: &[ContainerStatus]) -> bool {
     containers.iter().any(|container| container.image_id == image.id)
 }
 
-/// Frees what it can of the disk without touching a pod that runs: containers of finished pods, then all images that
-/// none needs. Failures are logged: the next look tries again.
-pub(crate) async fn reclaim(ctx: &NodeContext) {
-    if let Err(error) = try_reclaim(ctx).await {
+/// Frees what it can of the disk without touching a pod that runs: containers of `finished` pods, then all images that
+/// none of the `others` needs. Failures are logged: the next look tries again.
+pub(crate) async fn reclaim(node: &Collector, finished: &[Arc<Pod>], others: &[Arc<Pod>]) {
+    if let Err(error) = try_reclaim(node, finished, others).await {
         tracing::warn!(error = %Chain(&*error), "free the disk of what is not needed");
     }
 }
 
-async fn try_reclaim(ctx: &NodeContext) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let finished: Vec<_> = ctx.pods.read().iter().filter(|pod| ctx.has_finished(pod)).map(|pod| pod.uid()).collect();
-    for uid in finished {
-        let (_, containers) = ctx.runtime.pod_state(&uid).await?;
+async fn try_reclaim(
+    node: &Collector,
+    finished: &[Arc<Pod>],
+    others: &[Arc<Pod>],
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    for pod in finished {
+        let (_, containers) = node.runtime.pod_state(&pod.uid()).await?;
         for container in containers.iter().filter(|one| matches!(one.state, ContainerState::Exited { .. })) {
-            ctx.runtime.remove_container(&container.id).await?;
+            node.runtime.remove_container(&container.id).await?;
         }
     }
-    let containers = ctx.runtime.list_containers().await?;
-    let awaited = awaited(ctx).await;
+    let containers = node.runtime.list_containers().await?;
+    let awaited = awaited(node.images.as_ref(), others).await;
     let unused = |image: &&Image| !is_used(image, &containers) && !awaited.contains(&image.id);
-    for image in ctx.images.list_images().await?.iter().filter(unused) {
+    for image in node.images.list_images().await?.iter().filter(unused) {
         tracing::info!(image = image.id, bytes = image.size_bytes, "remove an unused image: the node is short of disk");
-        ctx.images.remove_image(&image.id).await?;
+        node.images.remove_image(&image.id).await?;
     }
     Ok(())
 }
 
 /// IDs of the images that pods on this node name: their containers may be about to start, and would only pull them again.
-async fn awaited(ctx: &NodeContext) -> HashSet<String> {
-    let pods = ctx.pods.read().clone();
+async fn awaited(images: &dyn ImageService, pods: &[Arc<Pod>]) -> HashSet<String> {
     let mut found = HashSet::new();
-    for pod in pods.iter().filter(|pod| !pod.is_deleting() && !ctx.has_finished(pod)) {
+    for pod in pods.iter().filter(|pod| !pod.is_deleting()) {
         for reference in pod.all_containers().filter_map(|container| container.image.as_deref()) {
-            if let Ok(Some(image)) = ctx.images.image_status(reference).await {
+            if let Ok(Some(image)) = images.image_status(reference).await {
                 found.insert(image.id);
             }
         }

@@ -21,7 +21,6 @@ pub mod reference;
 pub mod registries;
 mod unpack;
 
-pub(crate) use self::index::HELD as HELD_LAYERS;
 pub use self::{archive::ImportError, layer::LayerError, unpack::UnpackError};
 
 use std::{

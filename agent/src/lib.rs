@@ -28,7 +28,7 @@
 //! | [`runtime`] | runs sandboxes and containers through one shim a pod |
 //! | [`image`] | pulls, imports and keeps images |
 //! | [`network`] | attaches pods to the network, routes between nodes |
-//! | [`proxy`] | programs Services |
+//! | [`proxy`] | watches Services and has `coracle-netfilter` program them |
 //! | `fuzzing` | entries for the fuzz targets (feature `fuzzing`) |
 
 mod admission;

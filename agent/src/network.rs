@@ -10,6 +10,9 @@ use async_trait::async_trait;
 
 use crate::runtime::types::{PodRef, PortMapping, SandboxId};
 
+/// What the overlay takes of every packet: outer IPv4 (20) and UDP (8), VXLAN (8), inner Ethernet (14).
+pub(crate) const OVERLAY_OVERHEAD: u32 = 50;
+
 /// What is to be attached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodNetworkRequest {

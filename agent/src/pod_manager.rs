@@ -8,8 +8,12 @@ pub(crate) mod checkpoint;
 use std::{collections::HashMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::Pod;
+use parking_lot::RwLock;
 
 use crate::{pod::PodExt, runtime::types::PodUid};
+
+/// The desired pods, for whoever wants to read them: the sync loop writes.
+pub(crate) type PodsView = Arc<RwLock<Vec<Arc<Pod>>>>;
 
 /// Desired pods.
 #[derive(Default)]

@@ -41,7 +41,7 @@ use crate::{
     pod::PodExt,
     pod_actions::{self, Observed, PodActions},
     pod_status::{self, WaitingReason},
-    prober::PodProbes,
+    prober::{PodProbes, ProbingNode},
     runtime::types::{ContainerId, PodUid},
 };
 use observe::RuntimeState;
@@ -211,6 +211,8 @@ impl PodWorker {
         shutdown: CancellationToken,
     ) -> Self {
         let first = desired.borrow_and_update().clone();
+        let (runtime, events) = (Arc::clone(&ctx.runtime), ctx.events.clone());
+        let probing = ProbingNode { runtime, events, address: ctx.config.node_ip };
         Self {
             ctx,
             uid,
@@ -220,7 +222,7 @@ impl PodWorker {
             desired,
             wake,
             shutdown,
-            probes: PodProbes::default(),
+            probes: PodProbes::new(probing),
             restarts: RestartBackoff::default(),
             pulls: images::PullBackoff::default(),
             waiting: BTreeMap::new(),

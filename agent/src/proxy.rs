@@ -1,22 +1,24 @@
 //! The Service proxy: what kube-proxy does.
 //!
-//! Watches Services and EndpointSlices, turns them into rules ([`rules`], pure) and keeps the kernel's tables equal to
-//! them ([`iptables`]), one `iptables-restore --noflush` transaction a change. Works in whatever network namespace the
-//! process is in. Rules stay when it ends: the next one takes them over without a gap.
+//! Watches Services and EndpointSlices, keeps what of them concerns packets ([`change_tracker`]) and has a
+//! [`ServiceEngine`] keep the kernel equal to it. Works in whatever network namespace the process is in. Rules stay when it
+//! ends: the next one takes them over without a gap.
 //!
 //! Rules that others remove come back within a second or so where the kernel counts changes (nft), else with the next
 //! regular comparison.
 
 pub mod change_tracker;
-pub mod conntrack;
+mod conntrack;
 pub(crate) mod health;
-pub mod iptables;
-pub mod rules;
 mod service_route;
 
 use std::{net::IpAddr, pin::pin, time::Duration};
 
-use coracle_cni::iptables::{Iptables, IptablesError};
+use coracle_netfilter::{
+    engine::{EngineError, Refusal, ServiceEngine},
+    flows::Targets,
+    service::ServiceNetwork,
+};
 use coracle_telemetry::{Backoff, Chain};
 use futures::StreamExt as _;
 use ipnet::IpNet;
@@ -29,13 +31,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::{
-    change_tracker::ChangeTracker,
-    conntrack::Targets,
-    iptables::{Refusal, Writer},
-    rules::Frame,
-    service_route::ServiceRoute,
-};
+use self::{change_tracker::ChangeTracker, service_route::ServiceRoute};
 use crate::watch::{self, Pulse};
 
 /// Most events taken into one transaction: bounds how long a flood can hold the first of it back.
@@ -94,12 +90,9 @@ pub enum News {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProxyError {
-    /// No usable `iptables-restore`.
-    #[error("{what}")]
-    Iptables {
-        /// What was tried and what it answered.
-        what: String,
-    },
+    /// What it needs is not installed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
 }
 
 /// Programs Services until `shutdown`. The rules stay when it ends.
@@ -107,23 +100,22 @@ pub enum ProxyError {
 /// # Errors
 /// Only what makes going on useless; a failed transaction is logged and tried again.
 pub async fn run(client: kube::Client, config: ProxyConfig, shutdown: CancellationToken) -> Result<(), ProxyError> {
-    let iptables = Iptables::find().map_err(|error| {
+    let network = ServiceNetwork::new(&config.cluster_cidrs, &config.service_cidrs)
+        .with_pod_interface(config.pod_interface)
+        .with_node_ip(config.node_ip);
+    let route = ServiceRoute::new(&network);
+    let engine = coracle_netfilter::service_engine(network).inspect_err(|error| {
         if let Some(told) = &config.news {
             // Told again with the next start: what finds no room now is not lost.
             let _ = told.try_send(News::Failing { why: error.to_string() });
         }
-        ProxyError::Iptables { what: error.to_string() }
     })?;
-    let frame = Frame::new(&config.cluster_cidrs, &config.service_cidrs)
-        .with_pod_interface(config.pod_interface)
-        .with_node_ip(config.node_ip);
-    let route = ServiceRoute::new(&frame.service_cidrs, config.node_ip);
     let (targets, told) = latest::channel(Targets::default());
     let mut cleaning = JoinSet::new();
     cleaning.spawn(conntrack::clean(told));
     let proxy = Proxy {
         tracker: ChangeTracker::new(&config.node_name),
-        writer: Some(Writer::new(iptables, frame)),
+        engine: Some(engine),
         route,
         repair_interval: config.repair_interval,
         pulse: config.pulse.clone(),
@@ -143,7 +135,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 struct Proxy {
     tracker: ChangeTracker,
     /// `None` only while a blocking thread has it.
-    writer: Option<Writer>,
+    engine: Option<Box<dyn ServiceEngine>>,
     route: ServiceRoute,
     repair_interval: Duration,
     pulse: Pulse,
@@ -218,7 +210,7 @@ impl Proxy {
 
     /// Whether a transaction is due. After a failure everything waits for the repair, which has the changes too.
     fn has_work(&self) -> bool {
-        let never_written = self.writer.as_ref().is_some_and(Writer::is_suspect);
+        let never_written = self.engine.as_ref().is_some_and(|engine| engine.is_suspect());
         (self.tracker.has_changes() || never_written) && self.retry_delay.is_none()
     }
 
@@ -226,7 +218,7 @@ impl Proxy {
     fn is_disturbed(&self) -> bool {
         self.tracker.is_complete()
             && self.retry_delay.is_none()
-            && self.writer.as_ref().is_some_and(|writer| !writer.is_suspect() && writer.is_disturbed())
+            && self.engine.as_ref().is_some_and(|engine| !engine.is_suspect() && engine.is_disturbed())
     }
 
     fn on_service(&mut self, event: Result<watcher::Event<Service>, watcher::Error>) {
@@ -247,13 +239,13 @@ impl Proxy {
         let changes = self.tracker.take_changes();
         let count = changes.len();
         let started = Instant::now();
-        let udp_changed = self.on_writer(move |writer| writer.apply(changes)).await;
+        let udp_changed = self.on_engine(move |engine| engine.apply(changes)).await;
         tracing::debug!(services = count, elapsed = ?started.elapsed(), "wrote rules");
         if udp_changed == Some(true)
-            && let Some(writer) = &self.writer
+            && let Some(engine) = &self.engine
         {
             // Only fails when the cleaning has ended, which it does with this.
-            self.targets.send_replace(Targets::collect(writer.fragments()));
+            self.targets.send_replace(engine.udp_targets());
         }
     }
 
@@ -263,7 +255,7 @@ impl Proxy {
             self.write().await;
             return false;
         }
-        let repaired = self.on_writer(Writer::reconcile).await == Some(true);
+        let repaired = self.on_engine(|engine| engine.reconcile()).await == Some(true);
         if repaired {
             tracing::info!("repaired Service rules that were changed by others or not written yet");
             self.tell(News::Repaired);
@@ -272,20 +264,20 @@ impl Proxy {
     }
 
     /// Works on the rules on a blocking thread. `None`: failed, and `retry_delay` says when to try again.
-    async fn on_writer(
+    async fn on_engine(
         &mut self,
-        work: impl FnOnce(&mut Writer) -> Result<bool, IptablesError> + Send + 'static,
+        work: impl FnOnce(&mut dyn ServiceEngine) -> Result<bool, EngineError> + Send + 'static,
     ) -> Option<bool> {
-        let mut writer = self.writer.take()?;
+        let mut engine = self.engine.take()?;
         let mut route = self.route.clone();
         let done = tokio::task::spawn_blocking(move || {
             route.ensure();
-            let result = work(&mut writer);
-            (writer, route, result)
+            let result = work(engine.as_mut());
+            (engine, route, result)
         });
         let result = match done.await {
-            Ok((writer, route, result)) => {
-                self.writer = Some(writer);
+            Ok((engine, route, result)) => {
+                self.engine = Some(engine);
                 self.route = route;
                 result
             }
@@ -295,14 +287,14 @@ impl Proxy {
                 Err(_) => return None,
             },
         };
-        for refusal in self.writer.as_mut().map(Writer::take_refusals).unwrap_or_default() {
+        for refusal in self.engine.as_mut().map(|engine| engine.take_refusals()).unwrap_or_default() {
             self.tell(News::Refused(refusal));
         }
         match result {
             Ok(changed) => {
                 self.retry_delay = None;
                 self.retry.reset();
-                let refused = self.writer.as_ref().map_or(0, Writer::refused);
+                let refused = self.engine.as_ref().map_or(0, |engine| engine.refused());
                 self.tell(News::Written { refused });
                 Some(changed)
             }

@@ -14,6 +14,7 @@ use crate::{
     context::NodeContext,
     events::EventRecorder,
     eviction,
+    gc::{self, Collector},
     image::{ImageStore, ImageStoreConfig, registries::Registries},
     join,
     network::{
@@ -23,14 +24,14 @@ use crate::{
     node::{self, NodeManager, NodeView, facts::Machine},
     node_lock::NodeLock,
     objects::Objects,
-    pod_manager::checkpoint::Checkpoints,
+    pod_manager::{PodsView, checkpoint::Checkpoints},
     pod_source,
     proxy::health::RulesView,
-    runtime::{ImageService, LocalRuntime, RuntimeConfig, RuntimeService},
+    runtime::{ImageService, LocalRuntime, RuntimeConfig, RuntimeService, runtime_root},
     server,
     service_index::ServiceIndex,
     status_manager::StatusManager,
-    sync_loop::{PodsView, SyncLoop},
+    sync_loop::SyncLoop,
     volume::{Mounter, SystemMounter, VolumeManager},
     watch::Pulse,
 };
@@ -118,7 +119,7 @@ pub(crate) async fn real_parts(
     };
     let runtime = LocalRuntime::start(RuntimeConfig {
         run_dir: config.run_dir.clone(),
-        root_dir: config.agent_dir().join("containers"),
+        root_dir: runtime_root(&config.agent_dir()),
         shim_path,
         network: Arc::clone(&network),
         images: Arc::clone(&images) as Arc<dyn ImageService>,
@@ -188,9 +189,9 @@ pub(crate) fn spawn_node(groups: &mut Groups, config: AgentConfig, client: kube:
     let (status, status_writer) = StatusManager::new(client.clone());
     let objects = Arc::new(Objects::new(client.clone()));
     let services = ServiceIndex::new();
-    let (dir, known) = (pods_dir.clone(), Arc::clone(&objects));
-    let volumes = VolumeManager::new(dir, client.clone(), known, parts.mounter, Arc::clone(&machine), config.node_ip);
+    let volumes = VolumeManager::new(&pods_dir, client.clone(), &objects, parts.mounter, &machine, config.node_ip);
     let (node_view, clock) = (NodeView::default(), node::clock::ClockView::default());
+    let collector = Collector::new(&parts.images, &parts.runtime, config.agent_dir());
     let ctx = Arc::new(NodeContext {
         config: config.clone(),
         runtime: parts.runtime,
@@ -240,9 +241,9 @@ pub(crate) fn spawn_node(groups: &mut Groups, config: AgentConfig, client: kube:
     tasks.add("weigh the QoS classes", crate::qos_cgroups::run(Arc::clone(&ctx), shutdown.clone()));
     let limits = eviction::local_storage::run(Arc::clone(&ctx), evict.clone(), shutdown.clone());
     tasks.add("hold pods to their disk limits", limits);
-    tasks.add("evict pods", eviction::manager::run(Arc::clone(&ctx), evict, shutdown.clone()));
-    tasks.add("rotate logs", crate::logs::rotate::run(Arc::clone(&ctx), shutdown.clone()));
-    tasks.add("collect garbage", crate::gc::run(Arc::clone(&ctx), shutdown.clone()));
+    tasks.add("evict pods", eviction::manager::run(Arc::clone(&ctx), collector.clone(), evict, shutdown.clone()));
+    tasks.add("rotate logs", crate::logs::rotate::run(Arc::clone(&ctx.runtime), shutdown.clone()));
+    tasks.add("collect garbage", gc::run(collector, shutdown.clone()));
     if let Some(ca) = parts.client_ca {
         let usage = Arc::default();
         let server = server::ServerContext { ctx, client, ca, usage, rules: parts.rules, health: health.clone() };
@@ -267,7 +268,8 @@ impl Groups {
         let early = tokio::select! {
             biased;
             ended = self.tasks.watch() => ended,
-            ended = self.late.watch() => ended,
+            // The others of these write on until the pods have come to rest.
+            ended = self.late.first_end() => ended,
         };
         let end = Instant::now() + limit;
         self.tasks.finish(limit).await;

@@ -13,6 +13,7 @@ mod container_start;
 mod container_stop;
 mod container_update;
 mod entries;
+mod erase;
 mod exec;
 #[cfg(any(test, feature = "testing"))]
 pub mod fake;
@@ -43,6 +44,9 @@ pub use types::*;
 
 pub(crate) use cgroup::remove as remove_cgroups;
 pub(crate) use checkpoint::unknown as lost_in_a_reboot;
+#[cfg(test)]
+pub(crate) use held_layers::holders;
+pub(crate) use held_layers::{HELD_LAYERS, held as held_layers, runtime_root};
 
 /// A container or sandbox changed: look again. Lossy (a lagging receiver relists).
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,7 +16,6 @@ use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Duration};
 
 use coracle_telemetry::Chain;
 use k8s_openapi::api::core::v1::Pod;
-use parking_lot::RwLock;
 use tokio::{
     sync::{broadcast, mpsc},
     time::{Instant, sleep_until},
@@ -56,9 +55,6 @@ enum SyncEvent {
     /// The agent stops.
     Stop,
 }
-
-/// The desired pods, for whoever wants to read them.
-pub(crate) type PodsView = Arc<RwLock<Vec<Arc<Pod>>>>;
 
 /// The loop and what it owns.
 pub(crate) struct SyncLoop {

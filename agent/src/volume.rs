@@ -1,17 +1,21 @@
 //! Volumes: makes what a pod's containers mount, keeps it current, takes it away.
 //!
-//! One directory a volume, `<pods>/<uid>/volumes/kubernetes.io~<kind>/<name>`; host paths are used where they are.
-//! [`VolumeManager::ensure`] is idempotent and doubles as the refresh of ConfigMaps, Secrets and tokens: what has not
-//! changed is not touched. Sizes, attach/detach and claims are not here yet: a volume of an unknown kind is an error that
-//! the pod waits with.
+//! One directory a volume, `<pods>/<uid>/volumes/kubernetes.io~<plugin>/<name>`; host paths are used where they are. A
+//! kind of volume is a [`VolumePlugin`] in the list of [`VolumeManager::new`]. [`VolumeManager::ensure`] is idempotent and
+//! doubles as the refresh of ConfigMaps, Secrets and tokens: what has not changed is not touched. Attach/detach and claims
+//! are not here yet: a volume of an unknown kind is an error that the pod waits with.
 
 mod atomic_writer;
 mod config_map;
 mod downward_api;
 mod empty_dir;
+mod error;
+mod files;
 mod host_path;
 mod mounter;
 mod ownership;
+mod payload;
+mod plugin;
 mod projected;
 mod secret;
 mod service_account_token;
@@ -19,120 +23,77 @@ mod sub_path;
 
 use std::{
     collections::BTreeMap,
+    net::IpAddr,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
-use coracle_telemetry::Chain;
-use k8s_openapi::api::core::v1::{KeyToPath, Pod, Volume};
+use k8s_openapi::api::core::v1::{Pod, Volume};
 
-use crate::{
-    container_config::fields::FieldError,
-    node::facts::Machine,
-    objects::{FetchError, Objects},
-    pod::PodExt,
-    removal,
-    runtime::types::PodUid,
+use self::{
+    config_map::ConfigMaps,
+    downward_api::DownwardApi,
+    empty_dir::EmptyDir,
+    error::{KindError, VolumeError},
+    files::FileVolumes,
+    host_path::HostPath,
+    plugin::{SetUp, VolumePlugin},
+    projected::Projected,
+    secret::Secrets,
+    service_account_token::Tokens,
 };
+use crate::{node::facts::Machine, objects::Objects, pod::PodExt, removal, runtime::types::PodUid};
 
 #[cfg(test)]
 pub(crate) use mounter::NoMounts;
-use mounter::Tmpfs;
 pub(crate) use mounter::{Mounter, SystemMounter};
 pub(crate) use sub_path::SubPathError;
 
 /// Volume name to the directory or file on the node.
 pub(crate) type MountedVolumes = BTreeMap<String, PathBuf>;
 
-/// Why a volume is not there: the event `FailedMount`.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum VolumeError {
-    // Ends with a blank as upstream's, before what follows from the cause.
-    #[error("MountVolume.SetUp failed for volume \"{volume}\" ")]
-    SetUp { volume: String, source: KindError },
-}
-
-/// What went wrong with one volume.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum KindError {
-    #[error("{kind} \"{name}\" not found")]
-    NotFound { kind: &'static str, name: String },
-    #[error("references non-existent {kind} key: {key}")]
-    NoKey { kind: &'static str, key: String },
-    #[error("invalid path {path:?}: must be relative and without `..`")]
-    BadPath { path: String },
-    #[error("hostPath type check failed: {path} {problem}")]
-    HostPath { path: String, problem: &'static str },
-    #[error("this node knows no volume plugin for it")]
-    Unsupported,
-    #[error("this node has no storage medium {medium:?}")]
-    Medium { medium: String },
-    #[error(transparent)]
-    Fetch(#[from] FetchError),
-    #[error(transparent)]
-    Field(#[from] FieldError),
-    #[error("failed to fetch token")]
-    Token { source: Box<kube::Error> },
-    #[error("failed to fetch token: timed out waiting for the API server")]
-    TokenTimeout,
-    #[error("failed to fetch token: the API server's answer has none")]
-    NoToken,
-    #[error("{operation} {path}")]
-    Io { operation: &'static str, path: PathBuf, source: std::io::Error },
-}
-
-impl KindError {
-    /// The API server did not answer as it should, which says nothing about the volume.
-    fn is_about_the_api(&self) -> bool {
-        matches!(self, Self::Fetch(_) | Self::Token { .. } | Self::TokenTimeout | Self::NoToken)
-    }
-
-    fn io(operation: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.to_owned();
-        move |source| Self::Io { operation, path, source }
-    }
-}
-
-/// A file inside a volume.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct FileProjection {
-    pub(crate) data: Vec<u8>,
-    pub(crate) mode: u32,
-    /// Root's when absent.
-    pub(crate) owner: Option<u32>,
-}
-
-impl FileProjection {
-    fn new(data: Vec<u8>, mode: u32) -> Self {
-        Self { data, mode, owner: None }
-    }
-}
-
-/// Relative path to file.
-pub(crate) type Payload = BTreeMap<String, FileProjection>;
+/// Below a pod's directory.
+const VOLUMES: &str = "volumes";
+const SUB_PATHS: &str = "volume-subpaths";
+/// Before a plugin's name, in the directory of its volumes.
+const PLUGIN_PREFIX: &str = "kubernetes.io~";
 
 /// Makes, refreshes and removes volumes.
 pub(crate) struct VolumeManager {
     pods_dir: PathBuf,
-    client: kube::Client,
-    objects: Arc<Objects>,
     mounter: Arc<dyn Mounter>,
-    machine: Arc<Machine>,
-    node_ip: std::net::IpAddr,
-    tokens: service_account_token::Tokens,
+    /// The first that supports a volume makes it.
+    plugins: Arc<[Box<dyn VolumePlugin>]>,
 }
 
 impl VolumeManager {
     pub(crate) fn new(
-        pods_dir: PathBuf,
+        pods_dir: &Path,
         client: kube::Client,
-        objects: Arc<Objects>,
+        objects: &Arc<Objects>,
         mounter: Arc<dyn Mounter>,
-        machine: Arc<Machine>,
-        node_ip: std::net::IpAddr,
+        machine: &Arc<Machine>,
+        node_ip: IpAddr,
     ) -> Self {
-        Self { pods_dir, client, objects, mounter, machine, node_ip, tokens: service_account_token::Tokens::default() }
+        let config_maps = || ConfigMaps { objects: Arc::clone(objects) };
+        let secrets = || Secrets { objects: Arc::clone(objects) };
+        let downward_api = || DownwardApi { machine: Arc::clone(machine), node_ip };
+        let projected = Projected {
+            config_maps: config_maps(),
+            secrets: secrets(),
+            downward_api: downward_api(),
+            tokens: Tokens::new(client),
+        };
+        let plugins: [Box<dyn VolumePlugin>; 6] = [
+            Box::new(HostPath),
+            Box::new(EmptyDir { mounter: Arc::clone(&mounter), machine: Arc::clone(machine) }),
+            Box::new(FileVolumes::new(config_maps(), &mounter)),
+            Box::new(FileVolumes::new(secrets(), &mounter)),
+            Box::new(FileVolumes::new(downward_api(), &mounter)),
+            Box::new(FileVolumes::new(projected, &mounter)),
+        ];
+        Self { pods_dir: pods_dir.to_owned(), mounter, plugins: plugins.into() }
     }
 
     /// Makes all volumes of the pod, or brings them up to date with objects no older than `max_age`.
@@ -152,47 +113,9 @@ impl VolumeManager {
     }
 
     async fn ensure_one(&self, pod: &Pod, volume: &Volume, max_age: Duration) -> Result<PathBuf, KindError> {
-        let fs_group = pod.spec_or_default().security_context.as_ref().and_then(|context| context.fs_group);
-        let uid = pod.uid();
-        if let Some(source) = &volume.host_path {
-            return host_path::ensure(source).await;
-        }
-        if let Some(source) = &volume.empty_dir {
-            let dir = self.empty_dir(&uid, &volume.name);
-            let memory = self.machine.allocatable().memory_bytes;
-            return empty_dir::ensure(dir, pod, source, fs_group, memory, Arc::clone(&self.mounter)).await;
-        }
-        let (kind, memory, payload) = if let Some(source) = &volume.config_map {
-            ("configmap", false, config_map::collect(self, pod, source, max_age).await)
-        } else if let Some(source) = &volume.secret {
-            ("secret", true, secret::collect(self, pod, source, max_age).await)
-        } else if let Some(source) = &volume.downward_api {
-            ("downward-api", false, downward_api::collect(self, pod, source))
-        } else if let Some(source) = &volume.projected {
-            ("projected", true, projected::collect(self, pod, source, max_age).await)
-        } else {
-            return Err(KindError::Unsupported);
-        };
-        let dir = self.dir(&uid, kind, &volume.name);
-        let payload = match payload {
-            Ok(payload) => payload,
-            // Without the control plane what is there already is good enough to restart a container.
-            Err(error) if error.is_about_the_api() && atomic_writer::has_content(&dir) => {
-                tracing::debug!(volume = volume.name, error = %Chain(&error), "keep the volume as it is");
-                return Ok(dir);
-            }
-            Err(error) => return Err(error),
-        };
-        let mounter = Arc::clone(&self.mounter);
-        blocking(move || {
-            make_dir(&dir)?;
-            if memory && !mounter.is_mount_point(&dir) {
-                mounter.mount_tmpfs(&dir, &Tmpfs::default()).map_err(KindError::io("mount tmpfs on", &dir))?;
-            }
-            atomic_writer::write(&dir, &payload, fs_group)?;
-            Ok(dir)
-        })
-        .await
+        let plugin = self.plugins.iter().find(|plugin| plugin.supports(volume)).ok_or(KindError::Unsupported)?;
+        let dir = self.dir(&pod.uid(), plugin.name(), &volume.name);
+        plugin.set_up(&SetUp { pod, volume, dir: &dir, max_age }).await
     }
 
     /// A path below a volume, safe against symlinks that point out of it; bind-mounted so that it stays what it was.
@@ -203,28 +126,29 @@ impl VolumeManager {
         place: &str,
         path: &str,
     ) -> Result<PathBuf, SubPathError> {
-        let target = self.pod_dir(uid).join("volume-subpaths").join(place);
+        let target = self.pod_dir(uid).join(SUB_PATHS).join(place);
         let (volume, path, mounter) = (volume.to_owned(), path.to_owned(), Arc::clone(&self.mounter));
-        match tokio::task::spawn_blocking(move || sub_path::prepare(&volume, &path, &target, mounter.as_ref())).await {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
-        }
+        blocking(move || sub_path::prepare(&volume, &path, &target, mounter.as_ref())).await
     }
 
     /// Unmounts and removes everything of the pod. Succeeds if there is nothing.
     pub(crate) async fn teardown(&self, uid: &PodUid) -> Result<(), KindError> {
-        self.tokens.forget(uid);
+        self.plugins.iter().for_each(|plugin| plugin.forget(uid));
         let dir = self.pod_dir(uid);
-        let mounter = Arc::clone(&self.mounter);
+        let (mounter, plugins) = (Arc::clone(&self.mounter), Arc::clone(&self.plugins));
         blocking(move || {
             if !dir.exists() {
                 return Ok(());
             }
-            mounter.unmount_below(&dir).map_err(KindError::io("unmount below", &dir))?;
-            for part in ["volume-subpaths", "volumes"] {
-                remove_tree(&dir.join(part))?;
+            let sub_paths = dir.join(SUB_PATHS);
+            if sub_paths.exists() {
+                // They hold the volumes that they are paths of.
+                mounter.unmount_below(&sub_paths).map_err(KindError::io("unmount below", &sub_paths))?;
             }
-            Ok(())
+            let volumes = dir.join(VOLUMES);
+            plugins.iter().try_for_each(|plugin| tear_down(plugin.as_ref(), &volumes))?;
+            mounter.unmount_below(&dir).map_err(KindError::io("unmount below", &dir))?;
+            [sub_paths, volumes].iter().try_for_each(|part| remove_tree(part))
         })
         .await
     }
@@ -236,12 +160,25 @@ impl VolumeManager {
 
     /// Where the pod's emptyDir of that name is.
     pub(crate) fn empty_dir(&self, uid: &PodUid, name: &str) -> PathBuf {
-        self.dir(uid, "empty-dir", name)
+        self.dir(uid, empty_dir::NAME, name)
     }
 
-    fn dir(&self, uid: &PodUid, kind: &str, name: &str) -> PathBuf {
-        self.pod_dir(uid).join("volumes").join(format!("kubernetes.io~{kind}")).join(name)
+    fn dir(&self, uid: &PodUid, plugin: &str, name: &str) -> PathBuf {
+        self.pod_dir(uid).join(VOLUMES).join(format!("{PLUGIN_PREFIX}{plugin}")).join(name)
     }
+}
+
+/// Has a plugin take away what of its volumes is not below `volumes`. An earlier agent may have made them.
+fn tear_down(plugin: &dyn VolumePlugin, volumes: &Path) -> Result<(), KindError> {
+    let dir = volumes.join(format!("{PLUGIN_PREFIX}{}", plugin.name()));
+    let entries = match std::fs::read_dir(&dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        other => other.map_err(KindError::io("read", &dir))?,
+    };
+    for entry in entries {
+        plugin.tear_down(&entry.map_err(KindError::io("read", &dir))?.path())?;
+    }
+    Ok(())
 }
 
 /// Removes a directory with all it holds; mount points below make it fail.
@@ -266,51 +203,6 @@ async fn blocking<T: Send + 'static, E: Send + 'static>(
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic.into_panic()),
     }
-}
-
-/// Picks and names the files of a ConfigMap or Secret.
-fn select_items(
-    kind: &'static str,
-    data: &BTreeMap<String, Vec<u8>>,
-    items: Option<&[KeyToPath]>,
-    default_mode: Option<i32>,
-    optional: bool,
-) -> Result<Payload, KindError> {
-    let default_mode = mode(default_mode, 0o644);
-    let mut payload = Payload::new();
-    match items.filter(|items| !items.is_empty()) {
-        None => {
-            for (key, value) in data {
-                payload.insert(key.clone(), FileProjection::new(value.clone(), default_mode));
-            }
-        }
-        Some(items) => {
-            for item in items {
-                match data.get(&item.key) {
-                    Some(value) => {
-                        let mode = item.mode.map_or(default_mode, |own| mode(Some(own), default_mode));
-                        payload.insert(checked(&item.path)?, FileProjection::new(value.clone(), mode));
-                    }
-                    None if optional => {}
-                    None => return Err(KindError::NoKey { kind, key: item.key.clone() }),
-                }
-            }
-        }
-    }
-    Ok(payload)
-}
-
-fn mode(mode: Option<i32>, default: u32) -> u32 {
-    mode.and_then(|mode| u32::try_from(mode).ok()).map_or(default, |mode| mode & 0o777)
-}
-
-/// A relative path without `..`, as it is.
-fn checked(path: &str) -> Result<String, KindError> {
-    let fine = !path.is_empty()
-        && !path.starts_with('/')
-        && !path.starts_with("..")
-        && path.split('/').all(|part| part != "..");
-    if fine { Ok(path.to_owned()) } else { Err(KindError::BadPath { path: path.to_owned() }) }
 }
 
 #[cfg(test)]

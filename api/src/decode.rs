@@ -4,10 +4,13 @@
 //! fields that the type does not have are dropped, nulls too, quantities and times are in canonical form. What a client
 //! should know of dropped or repeated fields becomes a warning or, in strict mode, an error.
 //!
-//! Not here: defaulting and validation of values (the registry's strategies), and custom resources.
+//! Objects of kinds that came at run time are read whole and pruned by their schema afterwards (`custom`).
+//!
+//! Not here: defaulting and validation of values (the registry's strategies).
 //!
 //! Source: `k8s.io/apimachinery/pkg/runtime/serializer`, `k8s.io/apiserver/pkg/endpoints/handlers/create.go`.
 
+mod custom;
 mod go_json;
 mod protobuf;
 mod scalar;
@@ -26,6 +29,7 @@ use crate::{
     status::{Status, quote},
 };
 
+pub use self::custom::decode_custom;
 pub(crate) use self::go_json::syntax_error as json_syntax_error;
 
 /// How a body is encoded.
@@ -115,7 +119,8 @@ pub fn decode(
     validation: FieldValidation,
 ) -> Result<Decoded, Status> {
     let ty = known(expected)?;
-    let parsed = parse(body, content, ty, validation).map_err(|failure| refuse(failure, body, content, expected))?;
+    let parsed =
+        parse(body, content, Some(ty), validation).map_err(|failure| refuse(failure, body, content, expected))?;
     if let Some(status) = mismatch(&parsed.api_version, &parsed.kind, expected) {
         return Err(status);
     }
@@ -132,7 +137,7 @@ pub fn decode_options(body: &[u8], content: ContentType, kind: &str) -> Result<O
     }
     let expected = Gvk::new("meta.k8s.io", "v1", kind);
     let ty = known(&expected)?;
-    let parsed = parse(body, content, ty, FieldValidation::Ignore)
+    let parsed = parse(body, content, Some(ty), FieldValidation::Ignore)
         .map_err(|failure| refuse(failure, body, content, &expected))?;
     if !parsed.kind.is_empty() && parsed.kind != kind {
         return Err(mismatch("", &parsed.kind, &expected).unwrap_or_else(|| Status::bad_request("unknown options")));
@@ -146,7 +151,7 @@ pub fn decode_options(body: &[u8], content: ContentType, kind: &str) -> Result<O
 /// The text of what does not fit, without the sentence around it, as callers wrap it differently.
 pub fn decode_value(object: &Value, ty: Type, validation: FieldValidation) -> Result<Decoded, String> {
     let mut context = Context::new(validation != FieldValidation::Ignore);
-    match (ObjectSeed { context: &mut context, ty }).deserialize(object) {
+    match (ObjectSeed { context: &mut context, ty: Some(ty) }).deserialize(object) {
         Ok(_) if validation == FieldValidation::Strict && !context.strict.is_empty() => {
             Err(format!("strict decoding error: {}", context.strict.join(", ")))
         }
@@ -165,7 +170,8 @@ fn not_registered(gvk: &Gvk) -> String {
     format!("no kind {kind} is registered for version {version} in scheme \"pkg/api/legacyscheme/scheme.go:30\"")
 }
 
-fn parse(body: &[u8], content: ContentType, ty: Type, validation: FieldValidation) -> Result<Parsed, Failure> {
+/// An object of type `ty`; without a type all of it stays.
+fn parse(body: &[u8], content: ContentType, ty: Option<Type>, validation: FieldValidation) -> Result<Parsed, Failure> {
     let mut context = Context::new(validation != FieldValidation::Ignore);
     let object = match content {
         ContentType::Json => {
@@ -178,7 +184,10 @@ fn parse(body: &[u8], content: ContentType, ty: Type, validation: FieldValidatio
             })?
         }
         ContentType::Yaml => yaml::parse(body, ty, &mut context)?,
-        ContentType::Protobuf => return protobuf::parse(body, ty),
+        ContentType::Protobuf => match ty {
+            Some(ty) => return protobuf::parse(body, ty),
+            None => return Err(Failure::Raw("the kind has no protobuf form".to_owned())),
+        },
     };
     let text = |key: &str| meta::get_str(&object, &[key]).to_owned();
     Ok(Parsed { api_version: text("apiVersion"), kind: text("kind"), strict: context.strict, object })

@@ -13,8 +13,8 @@
 //! | [`decode`] | JSON, YAML and protobuf bodies to JSON values, along the table |
 //! | [`encode`] | JSON to protobuf, along the table |
 //! | [`disruption`] | the condition of a PodDisruptionBudget |
+//! | [`address`] | which addresses are dialled for others, and where nodes may be |
 //! | [`channel`] | the channels of exec and attach in WebSockets |
-//! | [`exposition`] | figures in Prometheus' text form |
 //! | [`patch`] | JSON patch, merge patch, strategic merge patch |
 //! | [`kubelet_ca`] | the authority of the nodes' serving certificates |
 //! | [`percent`] | percent escapes of URLs |
@@ -25,11 +25,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod address;
 pub mod channel;
 pub mod decode;
 pub mod disruption;
 pub mod encode;
-pub mod exposition;
 pub mod kubelet_ca;
 pub mod meta;
 pub mod name;

@@ -4,12 +4,16 @@
 //! The table is derived at build time (see `build.rs`), lives in the executable's read-only data and is read in place:
 //! nothing of it is on the heap. [`Type`] is a handle, [`Field`] a copy of a few words.
 //!
-//! Not here: which types are served (the registry), and custom resources (their schemas arrive at run time).
+//! Schemas that come at run time are [`structural`]'s. Not here: which types are served (the registry).
 
 mod blob;
 mod openapi;
+pub mod structural;
 
-pub use self::openapi::{closure, openapi_v3_schema};
+pub use self::{
+    openapi::{closure, openapi_v3_schema},
+    structural::{Schema, Structural},
+};
 
 use std::{cmp::Ordering, fmt};
 

@@ -2,11 +2,12 @@
 
 use std::{error::Error, io, net::Ipv4Addr, path::PathBuf};
 
+use coracle_netfilter::iptables::IptablesError;
 use coracle_netns::NetNsError;
 use coracle_telemetry::Chain;
 use serde::{Deserialize, Serialize};
 
-use crate::{iptables::IptablesError, netlink::NetlinkError};
+use crate::netlink::NetlinkError;
 
 /// A plugin call that failed. [`CniError::code`] maps it to the specification's numbers.
 #[derive(Debug, thiserror::Error)]

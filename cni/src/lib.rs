@@ -10,19 +10,16 @@
 //! | [`ipam`] | crash-safe address reservations, one file an address |
 //! | [`masquerade`] | source NAT for what leaves the cluster |
 //! | [`netlink`] | rtnetlink in batches on one socket |
-//! | [`conntrack`] | UDP flows: list, delete |
-//! | [`iptables`] | the only exec of `iptables-restore` and `iptables-save` |
 //!
-//! Everything here blocks. Namespaces are entered through `coracle-netns` only. IPv4 only.
+//! Everything here blocks. Namespaces are entered through `coracle-netns` only, rules are written by `coracle-netfilter`
+//! only. IPv4 only.
 
 pub mod anti_spoof;
 pub mod bridge;
 pub mod cmd;
 pub mod conf;
-pub mod conntrack;
 pub mod error;
 pub mod ipam;
-pub mod iptables;
 pub mod masquerade;
 pub mod netlink;
 pub mod result;

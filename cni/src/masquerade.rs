@@ -1,37 +1,19 @@
-//! Source NAT for pod traffic that leaves the cluster, and the permission to be forwarded.
-//!
-//! ```text
-//! nat    POSTROUTING -> CORACLE-MASQ: -s SUBNET -> CORACLE-MASQ-<network>: -d CLUSTER RETURN... MASQUERADE
-//! filter FORWARD -> CORACLE-CNI: -s SUBNET ACCEPT, -d SUBNET ACCEPT   (hosts that drop forwarded packets by policy)
-//! ```
-//!
-//! One chain a network, not a rule a pod: attaching a pod touches no rule. Pods reach pods and nodes without NAT.
+//! Source NAT for pod traffic that leaves the cluster, and the permission to be forwarded: a network's configuration as a
+//! plan for `coracle-netfilter`.
 
-use std::collections::BTreeMap;
-
-use sha2::{Digest as _, Sha256};
-
-use crate::{
-    conf::NetConf,
-    iptables::{
-        Iptables, IptablesError,
-        plan::{self, Chain, Chains, Desired, Jump},
-    },
+use coracle_netfilter::{
+    iptables::{self, Iptables, IptablesError},
+    masquerade::Masquerade,
 };
 
-const MASQ: &str = "CORACLE-MASQ";
-const FORWARD: &str = "CORACLE-CNI";
+use crate::conf::NetConf;
 
 /// Writes what is missing of the rules of `conf`'s network. Idempotent; takes some milliseconds.
 ///
 /// # Errors
 /// [`IptablesError`].
 pub fn ensure(iptables: &Iptables, conf: &NetConf) -> Result<(), IptablesError> {
-    let actual = Tables { nat: plan::parse(&iptables.save("nat")?), filter: plan::parse(&iptables.save("filter")?) };
-    let (nat, filter) = plan_rules(conf, &actual);
-    let text = plan::transaction("nat", &plan::reconcile(&actual.nat, &nat))
-        + &plan::transaction("filter", &plan::reconcile(&actual.filter, &filter));
-    if text.is_empty() { Ok(()) } else { iptables.restore(&text) }
+    iptables::masquerade::ensure(iptables, &plan(conf))
 }
 
 /// Removes the rules of `conf`'s network.
@@ -39,129 +21,14 @@ pub fn ensure(iptables: &Iptables, conf: &NetConf) -> Result<(), IptablesError> 
 /// # Errors
 /// [`IptablesError`].
 pub fn remove(iptables: &Iptables, conf: &NetConf) -> Result<(), IptablesError> {
-    let mut text = String::new();
-    for table in ["nat", "filter"] {
-        let actual = plan::parse(&iptables.save(table)?);
-        text += &plan::transaction(table, &plan_removal(conf, &actual));
-    }
-    if text.is_empty() { Ok(()) } else { iptables.restore(&text) }
+    iptables::masquerade::remove(iptables, &plan(conf))
 }
 
-struct Tables {
-    nat: Chains,
-    filter: Chains,
-}
-
-fn chain_name(network: &str) -> String {
-    format!("{MASQ}-{}", hex::encode(&Sha256::digest(network)[..5]))
-}
-
-fn plan_rules(conf: &NetConf, actual: &Tables) -> (Desired, Desired) {
-    let own = chain_name(&conf.name);
-    let subnet = conf.ipam.subnet.trunc();
-    let mut nat = Desired::default();
-    if conf.ip_masq {
-        // Several networks share the first chain: rules of others in it stay.
-        let mut dispatch = others(&actual.nat, MASQ, |rule| plan::target(rule) == Some(own.as_str()));
-        dispatch.push(format!("-s {subnet} -j {own}"));
-        let mut rules = vec![format!("-d {subnet} -j RETURN")];
-        rules.extend(conf.no_masquerade.iter().map(|cidr| format!("-d {} -j RETURN", cidr.trunc())));
-        rules.dedup();
-        rules.push("-d 224.0.0.0/4 -j RETURN".into());
-        rules.push("-j MASQUERADE --random-fully".into());
-        nat.chains = BTreeMap::from([(MASQ.to_owned(), Chain::set(dispatch)), (own, Chain::sequence(rules))]);
-        nat.jumps.push(Jump { from: "POSTROUTING", rule: format!("-j {MASQ}"), first: false });
-    }
-    let wanted = [format!("-s {subnet} -j ACCEPT"), format!("-d {subnet} -j ACCEPT")];
-    let mut accepted = others(&actual.filter, FORWARD, |rule| wanted.iter().any(|w| w == rule));
-    accepted.extend(wanted);
-    let filter = Desired {
-        chains: BTreeMap::from([(FORWARD.to_owned(), Chain::set(accepted))]),
-        jumps: vec![Jump { from: "FORWARD", rule: format!("-j {FORWARD}"), first: false }],
-        owned_prefixes: Vec::new(),
-    };
-    (nat, filter)
-}
-
-fn plan_removal(conf: &NetConf, actual: &Chains) -> plan::Changes {
-    let own = chain_name(&conf.name);
-    let subnet = format!("{}", conf.ipam.subnet.trunc());
-    let mut changes = plan::Changes::default();
-    for (shared, hook) in [(MASQ, "POSTROUTING"), (FORWARD, "FORWARD")] {
-        let Some(rules) = actual.get(shared) else { continue };
-        let ours = |rule: &str| {
-            plan::target(rule) == Some(own.as_str())
-                || (shared == FORWARD && rule.split(' ').nth(1) == Some(subnet.as_str()))
-        };
-        let left = others(actual, shared, ours);
-        if left.is_empty() {
-            let jump = format!("-j {shared}");
-            let present = actual.get(hook).map_or(0, |rules| rules.iter().filter(|rule| **rule == jump).count());
-            changes.rules.extend((0..present).map(|_| format!("-D {hook} {jump}")));
-            changes.delete_chain(shared);
-        } else {
-            changes.edit_set(shared, rules, &left);
-        }
-    }
-    if actual.contains_key(&own) {
-        changes.delete_chain(&own);
-    }
-    changes
-}
-
-fn others(actual: &Chains, chain: &str, ours: impl Fn(&str) -> bool) -> Vec<String> {
-    actual.get(chain).map(|rules| rules.iter().filter(|rule| !ours(rule)).cloned().collect()).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn conf(name: &str, subnet: &str) -> NetConf {
-        let json = serde_json::json!({
-            "cniVersion": "1.0.0", "name": name, "type": "coracle-cni", "ipMasq": true,
-            "noMasquerade": ["10.244.0.0/16", "192.168.7.2/32"], "ipam": {"subnet": subnet}
-        });
-        NetConf::parse(json.to_string().as_bytes()).unwrap()
-    }
-
-    #[test]
-    fn cluster_and_nodes_are_left_alone_and_the_rest_is_masqueraded() {
-        let actual = Tables { nat: Chains::new(), filter: Chains::new() };
-        let (nat, _) = plan_rules(&conf("a", "10.244.1.0/24"), &actual);
-        let own = chain_name("a");
-        assert!(own.len() <= 28, "chain names are at most 28 characters");
-        assert_eq!(nat.chains[MASQ].rules, [format!("-s 10.244.1.0/24 -j {own}")]);
-        assert_eq!(
-            nat.chains[&own].rules,
-            [
-                "-d 10.244.1.0/24 -j RETURN",
-                "-d 10.244.0.0/16 -j RETURN",
-                "-d 192.168.7.2/32 -j RETURN",
-                "-d 224.0.0.0/4 -j RETURN",
-                "-j MASQUERADE --random-fully",
-            ]
-        );
-    }
-
-    #[test]
-    fn two_networks_do_not_disturb_each_other() {
-        let mut actual = Tables { nat: Chains::new(), filter: Chains::new() };
-        for (name, subnet) in [("a", "10.244.1.0/24"), ("b", "10.244.2.0/24")] {
-            let (nat, filter) = plan_rules(&conf(name, subnet), &actual);
-            for (table, desired) in [(&mut actual.nat, nat), (&mut actual.filter, filter)] {
-                for jump in desired.jumps {
-                    table.entry(jump.from.into()).or_insert_with(|| vec![jump.rule]);
-                }
-                table.extend(desired.chains.into_iter().map(|(name, chain)| (name, chain.rules)));
-            }
-        }
-        assert_eq!(actual.nat[MASQ].len(), 2);
-        assert_eq!(actual.filter[FORWARD].len(), 4);
-        let first = plan_removal(&conf("a", "10.244.1.0/24"), &actual.nat);
-        assert_eq!(first.deleted, [chain_name("a")]);
-        actual.nat.get_mut(MASQ).unwrap().remove(0);
-        let last = plan_removal(&conf("b", "10.244.2.0/24"), &actual.nat);
-        assert_eq!(last.deleted, [MASQ.to_owned(), chain_name("b")]);
+fn plan(conf: &NetConf) -> Masquerade {
+    Masquerade {
+        network: conf.name.clone(),
+        subnet: conf.ipam.subnet.into(),
+        translate: conf.ip_masq,
+        except: conf.no_masquerade.iter().copied().map(Into::into).collect(),
     }
 }

@@ -12,13 +12,12 @@ use std::{
 };
 
 use coracle_cni::{
-    Attachment, NetConf, bridge,
-    iptables::{Iptables, plan},
-    masquerade,
+    Attachment, NetConf, bridge, masquerade,
     netlink::Netlink,
     skel::{Output, dispatch},
     veth,
 };
+use coracle_netfilter::iptables::{Iptables, plan};
 use coracle_netns::{NetNs, unpin};
 
 /// Namespaces and reservations of one test; gone with it.

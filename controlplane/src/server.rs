@@ -263,9 +263,7 @@ fn controller_clients(apiserver: &Arc<ApiServer>) -> Clients {
 fn start_parts(config: &ServerConfig, apiserver: &Arc<ApiServer>, pki: &Pki, shutdown: &CancellationToken) -> Tasks {
     let mut parts = Tasks::new(shutdown.clone());
     let client = apiserver.client(UserInfo::new("system:kube-scheduler", &[]));
-    let scheduling = SchedulerConfig::default();
-    let metrics = scheduling.metrics.clone();
-    apiserver.expose(move |out| metrics.write(out));
+    let scheduling = SchedulerConfig { metrics: apiserver.metrics(), ..SchedulerConfig::default() };
     parts.keep("scheduler", RESTART, apiserver.health(), move |stop| {
         coracle_scheduler::run(client.clone(), scheduling.clone(), stop)
     });
@@ -283,8 +281,7 @@ fn start_parts(config: &ServerConfig, apiserver: &Arc<ApiServer>, pki: &Pki, shu
         controllers.pod_network.vxlan_port = config.vxlan_port;
         controllers.node_monitor_grace = config.node_monitor_grace;
         controllers.eviction_timeout = config.eviction_timeout;
-        let metrics = controllers.metrics.clone();
-        apiserver.expose(move |out| metrics.write(out));
+        controllers.metrics = apiserver.metrics();
         let clients = controller_clients(apiserver);
         parts.keep("controllers", RESTART, apiserver.health(), move |stop| {
             coracle_controllers::run(clients.clone(), controllers.clone(), stop)

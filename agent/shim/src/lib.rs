@@ -4,6 +4,8 @@
 //! * [`oci`] (`coracle-oci`): run by the shim for each container and each exec, for milliseconds. It alone links
 //!   libcontainer, which clones, changes directory and namespaces of its caller and so wants a process of its own.
 //!
+//! Raw calls of both stand in `sys`, and nowhere else.
+//!
 //! `docs/adr/0003-one-shim-a-pod-and-a-helper-for-libcontainer.md` says why they are two.
 
 #![allow(
@@ -13,3 +15,4 @@
 
 pub mod oci;
 pub mod shim;
+mod sys;

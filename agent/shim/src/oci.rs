@@ -18,7 +18,7 @@ mod user;
 mod verify;
 
 use std::{
-    os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     process::ExitCode,
 };
 
@@ -28,6 +28,8 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{prctl, signal::Signal},
 };
+
+use crate::sys;
 
 /// What a request made.
 struct Made {
@@ -108,13 +110,12 @@ fn failure(error: &anyhow::Error) -> Failure {
     Failure { kind, message }
 }
 
-#[allow(unsafe_code, reason = "an inherited descriptor is known by number only")]
+/// The socket that the shim has left open, by number.
 fn inherited(number: i32) -> Option<OwnedFd> {
     if number < 3 {
         return None;
     }
-    // SAFETY: the parent left this descriptor open for us and nothing else in this process knows it.
-    let socket = unsafe { OwnedFd::from_raw_fd(number) };
+    let socket = sys::inherit(number);
     fcntl(&socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).ok()?;
     Some(socket)
 }

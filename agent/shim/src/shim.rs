@@ -25,7 +25,8 @@ mod server;
 mod streams;
 
 use std::{
-    os::fd::{AsFd, FromRawFd, OwnedFd},
+    io,
+    os::fd::{AsFd, OwnedFd},
     process::ExitCode,
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -33,15 +34,16 @@ use std::{
 use coracle_shim_protocol::{Call, Failure, FailureKind, Message, Reply, Request, socket};
 use nix::{
     sys::prctl,
-    unistd::{ForkResult, dup2_stdin, dup2_stdout, fork, setsid},
+    unistd::{ForkResult, dup2_stdin, dup2_stdout, setsid},
 };
+
+use crate::sys;
 
 /// Runs the shim. Its bootstrap socket is descriptor 0, its log descriptor 2.
 #[must_use]
 pub fn main() -> ExitCode {
-    #[allow(unsafe_code, reason = "the process becomes independent of the agent before it does anything")]
-    // SAFETY: single-threaded, nothing is open or locked yet.
-    match unsafe { fork() } {
+    // Independent of the agent before it does anything.
+    match sys::fork() {
         Ok(ForkResult::Parent { .. }) => ExitCode::SUCCESS,
         Ok(ForkResult::Child) => run(),
         Err(_) => ExitCode::FAILURE,
@@ -79,20 +81,16 @@ fn run() -> ExitCode {
 }
 
 /// Own session, orphans come here, the bootstrap socket off descriptor 0, no other descriptors.
-fn become_daemon() -> Result<OwnedFd, nix::Error> {
+fn become_daemon() -> io::Result<OwnedFd> {
     setsid()?;
     prctl::set_child_subreaper(true)?;
     let _ = prctl::set_name(c"coracle-shim");
     // Its own memory holds nothing secret, but its descriptors lead to the node.
     let _ = prctl::set_dumpable(false);
-    #[allow(unsafe_code, reason = "dup3 to a fixed number")]
-    // SAFETY: plain numbers; whatever the agent may have left open at 3 is nobody's here, and 3 is owned by the result alone.
-    let bootstrap = unsafe {
-        nix::Error::result(libc::dup3(0, 3, libc::O_CLOEXEC))?;
-        OwnedFd::from_raw_fd(3)
-    };
-    close_from(4);
-    let null = std::fs::File::options().read(true).write(true).open("/dev/null").map_err(|_| nix::Error::ENODEV)?;
+    // What the agent may have left open is nobody's here.
+    sys::close_from(3);
+    let bootstrap = rustix::io::fcntl_dupfd_cloexec(sys::borrow(0), 3)?;
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
     dup2_stdin(&null)?;
     dup2_stdout(&null)?;
     let _ = nix::unistd::chdir("/");
@@ -100,14 +98,6 @@ fn become_daemon() -> Result<OwnedFd, nix::Error> {
     // Better the containers than what supervises them. Not every node may.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-998");
     Ok(bootstrap)
-}
-
-#[allow(unsafe_code, reason = "close_range has no wrapper here")]
-fn close_from(first: u32) {
-    // SAFETY: at program start; nothing of ours is open there.
-    unsafe {
-        libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0);
-    }
 }
 
 fn pid() -> i32 {

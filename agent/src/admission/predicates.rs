@@ -36,10 +36,17 @@ pub(super) fn node_affinity(pod: &Pod, node: &NodeInfo, _: &[&Pod]) -> Option<Re
     (!matches).then(|| failed(NODE_AFFINITY, "node(s) didn't match Pod's node affinity/selector"))
 }
 
-pub(super) fn host_ports(pod: &Pod, _: &NodeInfo, others: &[&Pod]) -> Option<Rejection> {
+/// Among the pods, as upstream. Beyond that, a port is not published over one that the node listens on: it would be taken
+/// away from its owner, such as the API server. In the node's own network the kernel sees to that.
+pub(super) fn host_ports(pod: &Pod, node: &NodeInfo, others: &[&Pod]) -> Option<Rejection> {
     let ports = |pod: &Pod| scheduling::host_ports(pod.spec_or_default()).collect::<Vec<_>>();
     let wanted = ports(pod);
-    let mut taken = others.iter().flat_map(|other| ports(other));
+    if wanted.is_empty() {
+        return None;
+    }
+    let publishes = pod.spec_or_default().host_network != Some(true);
+    let listening = if publishes { (node.listening)() } else { Vec::new() };
+    let mut taken = others.iter().flat_map(|other| ports(other)).chain(listening);
     let conflict = taken.any(|taken| wanted.iter().any(|wanted| wanted.conflicts(&taken)));
     conflict.then(|| failed("NodePorts", "node(s) didn't have free ports for the requested pod ports"))
 }

@@ -18,8 +18,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    manager::{EVICTED, Eviction},
-    ranking,
+    manager::Eviction,
+    ranking::{self, EVICTED},
     usage::Usage,
 };
 use crate::{

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Pressure, Shortage,
-    ranking::{self, Candidate, Resource, Share},
+    ranking::{self, Candidate, EVICTED, Resource, Share},
     signals,
     usage::Usage,
 };
@@ -26,14 +26,12 @@ use crate::{
     container_config::resources,
     context::NodeContext,
     events::Severity,
-    gc,
+    gc::{self, Collector},
     pod::{PodExt, is_final},
     pod_status::WaitingReason,
     runtime::types::{ContainerStatus, PodUid},
 };
 
-/// `status.reason` of an evicted pod, and the event's.
-pub(crate) const EVICTED: &str = "Evicted";
 /// In a pod's directory: where parts of volumes are mounted.
 const SUB_PATHS: &str = "volume-subpaths";
 /// An evicted pod has this long to end before the next one is looked for.
@@ -47,8 +45,13 @@ pub(crate) struct Eviction {
 }
 
 /// Looks until `shutdown`; `evictions` leads to the pods' workers.
-pub(crate) async fn run(ctx: Arc<NodeContext>, evictions: mpsc::Sender<Eviction>, shutdown: CancellationToken) {
-    let manager = Manager { ctx, evictions };
+pub(crate) async fn run(
+    ctx: Arc<NodeContext>,
+    collector: Collector,
+    evictions: mpsc::Sender<Eviction>,
+    shutdown: CancellationToken,
+) {
+    let manager = Manager { ctx, collector, evictions };
     let work = async {
         loop {
             match manager.relieve().await {
@@ -62,6 +65,7 @@ pub(crate) async fn run(ctx: Arc<NodeContext>, evictions: mpsc::Sender<Eviction>
 
 struct Manager {
     ctx: Arc<NodeContext>,
+    collector: Collector,
     evictions: mpsc::Sender<Eviction>,
 }
 
@@ -70,7 +74,10 @@ impl Manager {
     async fn relieve(&self) -> Option<PodUid> {
         let mut shortage = self.shortages().await.into_iter().next()?;
         if shortage.supply.signal.pressure() == Pressure::Disk {
-            gc::reclaim(&self.ctx).await;
+            let ctx = &self.ctx;
+            let pods = ctx.pods.read().clone();
+            let (finished, others): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| ctx.has_finished(pod));
+            gc::reclaim(&self.collector, &finished, &others).await;
             let same = |one: &Shortage| one.supply.signal == shortage.supply.signal;
             shortage = self.shortages().await.into_iter().find(same)?;
         }

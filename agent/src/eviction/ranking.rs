@@ -10,6 +10,8 @@ use k8s_openapi::api::core::v1::Pod;
 use super::{Shortage, Signal};
 use crate::pod::{PodExt, SYSTEM_CRITICAL};
 
+/// `status.reason` of an evicted pod, and the event's.
+pub(crate) const EVICTED: &str = "Evicted";
 /// Set on pods that a node runs from files: nobody else could start them anew.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 

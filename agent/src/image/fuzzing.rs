@@ -20,7 +20,7 @@ use super::{
     pull, reference,
     unpack::unpack,
 };
-use crate::{fuzzing::directory, runtime::ImageConfig};
+use crate::{fuzzing::directory::directory, runtime::ImageConfig};
 
 /// Of a tar.
 const BLOCK: usize = 512;

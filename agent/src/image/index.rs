@@ -3,7 +3,7 @@
 //! Shape: `<root>/index.json`, written atomically under an exclusive `flock` of `<root>/lock`, so that the
 //! agent and `coracle image` may both write. Layers live in `<root>/layers/<32 hex digits of the chain ID>/`
 //! with the tree in `fs`, its size in bytes in `size` and where it came from in `origins`; a layer directory exists only
-//! once it is complete. Which layers containers have mounted is in [`HELD`] in their directories, beside the store: no
+//! once it is complete. Which layers containers have mounted is in [`HELD_LAYERS`] in their directories, beside the store: no
 //! process removes those. Blocking; call from `spawn_blocking`.
 
 use std::{
@@ -17,12 +17,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::access::{self, ANYBODY, Key};
-use crate::runtime::{Image, ImageConfig, ImageError};
-
-/// The directory beside the store that has one directory a container, which goes with it.
-const HOLDERS: &str = "containers";
-/// In there: names of the layers' directories, one a line.
-pub(crate) const HELD: &str = "layers";
+use crate::runtime::{HELD_LAYERS, Image, ImageConfig, ImageError, held_layers};
 
 /// One image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -257,7 +252,7 @@ impl Layout {
         let _shared = self.hold_layers()?;
         let dirs: Vec<PathBuf> = layers.iter().map(|layer| self.layer_dir(layer)).collect();
         let names = dirs.iter().filter_map(|dir| dir.file_name()?.to_str()).collect::<Vec<_>>().join("\n");
-        let file = holder.join(HELD);
+        let file = holder.join(HELD_LAYERS);
         fs::write(&file, names).map_err(store_error("write", &file))?;
         for dir in &dirs {
             fs::metadata(dir).map_err(store_error("find", dir))?;
@@ -265,31 +260,19 @@ impl Layout {
         Ok(dirs.into_iter().map(|dir| dir.join("fs")).collect())
     }
 
-    /// Names of the layers that containers have mounted.
-    fn held_layers(&self) -> BTreeSet<String> {
-        let holders = fs::read_dir(self.root.with_file_name(HOLDERS)).into_iter().flatten().flatten();
-        let lists = holders.filter_map(|holder| fs::read_to_string(holder.path().join(HELD)).ok());
-        lists.flat_map(|list| list.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
-    }
-
-    /// Whether there are containers of an older agent whose layers this one has not noted yet.
-    fn has_unnoted_holders(&self) -> bool {
-        let holders = fs::read_dir(self.root.with_file_name(HOLDERS)).into_iter().flatten().flatten();
-        holders.map(|holder| holder.path()).any(|holder| holder.is_dir() && !holder.join(HELD).exists())
-    }
-
     /// Removes layers that no image names and no container has mounted. Does nothing while a pull is going on, and
     /// while it is not known what containers of an older agent have mounted: the next removal catches up.
     pub(crate) fn prune_layers(&self) -> Result<(), ImageError> {
-        if self.has_unnoted_holders() {
-            return Ok(());
-        }
         let Ok(_exclusive) = self.flock("layers.lock", rustix::fs::FlockOperation::NonBlockingLockExclusive) else {
             return Ok(());
         };
         let used: BTreeSet<PathBuf> =
             self.read()?.images.iter().flat_map(|image| &image.layers).map(|layer| self.layer_dir(layer)).collect();
-        let held = self.held_layers();
+        // Under the lock: whoever notes layers from here on finds out which of them have gone.
+        let agent_dir = self.root.parent().unwrap_or(&self.root);
+        let Some(held) = held_layers(agent_dir).map_err(store_error("read notes of containers in", agent_dir))? else {
+            return Ok(());
+        };
         let dir = self.layers_dir();
         for entry in fs::read_dir(&dir).map_err(store_error("list", &dir))?.flatten() {
             let is_held = entry.file_name().to_str().is_none_or(|name| held.contains(name));
@@ -340,6 +323,12 @@ pub(crate) fn store_error(operation: &'static str, path: &Path) -> impl FnOnce(i
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::{holders, runtime_root};
+
+    /// Where the runtime has its directory of a container.
+    fn holder(agent_dir: &Path, id: &str) -> PathBuf {
+        holders(&runtime_root(agent_dir)).join(id)
+    }
 
     fn record(id: &str, tags: &[&str]) -> Record {
         Record {
@@ -411,14 +400,24 @@ mod tests {
         let dir = tempfile::tempdir().expect("directory");
         let layout = Layout::open(dir.path().join("images")).expect("open");
         let layer = format!("sha256:{}", "a".repeat(64));
-        fs::create_dir_all(layout.layer_dir(&layer).join("fs")).expect("directory");
-        let container = dir.path().join(HOLDERS).join("of-an-older-agent");
-        fs::create_dir_all(&container).expect("directory");
-        layout.prune_layers().expect("prune");
-        assert!(layout.layer_dir(&layer).exists());
-        fs::write(container.join(HELD), "").expect("note");
-        layout.prune_layers().expect("prune");
-        assert!(!layout.layer_dir(&layer).exists());
+        let is_there = || {
+            layout.prune_layers().expect("prune");
+            layout.layer_dir(&layer).exists()
+        };
+        let unpack = || fs::create_dir_all(layout.layer_dir(&layer).join("fs")).expect("directory");
+        unpack();
+        let container = holder(dir.path(), "of-an-older-agent");
+        fs::create_dir_all(container.join("upper")).expect("directory");
+        assert!(is_there());
+        fs::write(container.join(HELD_LAYERS), [0xff]).expect("note");
+        assert!(layout.prune_layers().is_err(), "a note that cannot be read names any layer");
+        fs::write(container.join(HELD_LAYERS), "").expect("note");
+        assert!(!is_there());
+        // Neither is a container.
+        unpack();
+        fs::create_dir_all(holder(dir.path(), "lost+found")).expect("directory");
+        fs::write(holder(dir.path(), "file"), "").expect("file");
+        assert!(!is_there());
     }
 
     #[test]
@@ -441,7 +440,7 @@ mod tests {
         for id in &ids {
             fs::create_dir_all(layout.layer_dir(id).join("fs")).expect("directory");
         }
-        let holder = dir.path().join("containers/c");
+        let holder = holder(dir.path(), "c");
         fs::create_dir_all(&holder).expect("directory");
         let held = layout.hold_for(&holder, &ids[..1]).expect("hold");
         assert_eq!(held, [layout.layer_dir(&ids[0]).join("fs")]);

@@ -14,20 +14,20 @@ use coracle_telemetry::Chain;
 use k8s_openapi::jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use crate::{context::NodeContext, runtime::types::ContainerState};
+use crate::runtime::{RuntimeService, types::ContainerState};
 
 const INTERVAL: Duration = Duration::from_secs(10);
 const MAX_BYTES: u64 = 10 * 1024 * 1024;
 const MAX_FILES: usize = 5;
 
 /// Rotates until `shutdown`.
-pub(crate) async fn run(ctx: Arc<NodeContext>, shutdown: CancellationToken) {
+pub(crate) async fn run(runtime: Arc<dyn RuntimeService>, shutdown: CancellationToken) {
     loop {
         tokio::select! {
             () = shutdown.cancelled() => return,
             () = tokio::time::sleep(INTERVAL) => {}
         }
-        let Ok(mut containers) = ctx.runtime.list_containers().await else { continue };
+        let Ok(mut containers) = runtime.list_containers().await else { continue };
         containers.retain(|container| matches!(container.state, ContainerState::Running { .. }));
         // One blocking task for all: mostly it only looks at sizes.
         let work = move || containers.into_iter().map(|c| (rotate(&c.log_path, MAX_BYTES, MAX_FILES), c)).collect();
@@ -35,7 +35,7 @@ pub(crate) async fn run(ctx: Arc<NodeContext>, shutdown: CancellationToken) {
         for (outcome, container) in rotated {
             match outcome {
                 Ok(Some(old)) => {
-                    if let Err(error) = ctx.runtime.reopen_container_log(&container.id).await {
+                    if let Err(error) = runtime.reopen_container_log(&container.id).await {
                         tracing::warn!(container = %container.name, error = %Chain(&error), "reopen a log");
                         // Undone, so that the next round tries again with the file that is written to.
                         let _ = fs::rename(old, &container.log_path);

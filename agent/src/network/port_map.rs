@@ -1,10 +1,5 @@
 //! Ports of pods published on the node (`hostPort`), for the own network.
 //!
-//! ```text
-//! nat PREROUTING, OUTPUT -m addrtype --dst-type LOCAL -> CORACLE-HOSTPORTS: -p tcp --dport N -> CORACLE-HP-<pod>: DNAT
-//! nat POSTROUTING -> CORACLE-HP-MASQ: -s POD -d POD MASQUERADE   (a pod that reaches itself through the node)
-//! ```
-//!
 //! What is published is remembered, one file a sandbox, so that rules removed by hand come back. Not reachable through
 //! 127.0.0.1 unless a mapping names it: that would need `route_localnet` (CVE-2020-8558), and take the node's own daemons
 //! on that port away from their local clients. UDP flows that the rules do not lead to any more are forgotten.
@@ -12,32 +7,51 @@
 use std::{
     collections::BTreeMap,
     fs, io,
-    net::Ipv4Addr,
+    net::{IpAddr, Ipv4Addr},
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use coracle_cni::{
+use coracle_cni::netlink::Netlink;
+use coracle_netfilter::{
     conntrack::{self, Flow},
-    iptables::{
-        Iptables, IptablesError,
-        plan::{Chain, Desired, Jump},
-    },
-    netlink::Netlink,
+    host_port::{HostPort, PodPorts},
+    iptables::{Iptables, IptablesError, host_ports},
+    service::Protocol,
 };
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
 use crate::runtime::types::{PortMapping, SandboxId};
-
-const DISPATCH: &str = "CORACLE-HOSTPORTS";
-const MASQ: &str = "CORACLE-HP-MASQ";
 
 /// What one sandbox publishes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Published {
     address: Ipv4Addr,
     mappings: Vec<PortMapping>,
+}
+
+impl Published {
+    fn plan(&self, id: &str) -> PodPorts {
+        let port = |mapping: &PortMapping| {
+            Some(HostPort {
+                // The API takes no others.
+                protocol: Protocol::parse(Some(&mapping.protocol.to_ascii_uppercase()))?,
+                host_ip: host_ip(mapping).map(IpAddr::V4),
+                host_port: mapping.host_port,
+                container_port: mapping.container_port,
+            })
+        };
+        PodPorts {
+            id: id.to_owned(),
+            address: self.address.into(),
+            ports: self.mappings.iter().filter_map(port).collect(),
+        }
+    }
+}
+
+/// The one address of the node that a port is published on; `None`: on all.
+fn host_ip(mapping: &PortMapping) -> Option<Ipv4Addr> {
+    mapping.host_ip.parse().ok().filter(|address: &Ipv4Addr| !address.is_unspecified())
 }
 
 /// Why a port could not be published.
@@ -163,7 +177,8 @@ fn remove(path: &Path) -> Result<(), PortMapError> {
 }
 
 fn apply(published: &BTreeMap<String, Published>) -> Result<(), IptablesError> {
-    Iptables::find()?.ensure("nat", &plan(published)).map(drop)
+    let pods: Vec<PodPorts> = published.iter().map(|(id, entry)| entry.plan(id)).collect();
+    host_ports::ensure(&Iptables::find()?, &pods)
 }
 
 /// Deletes the UDP flows to published ports that `wrong` chooses. A flow lives as long as its client sends, and stays
@@ -174,7 +189,7 @@ fn forget_flows(mappings: &[PortMapping], wrong: impl Fn(&Flow) -> bool) {
         return;
     }
     let forget = || -> io::Result<usize> {
-        let local: Vec<Ipv4Addr> = Netlink::open()?.addresses()?.into_iter().map(|(_, net)| net.addr()).collect();
+        let local: Vec<IpAddr> = Netlink::open()?.addresses()?.into_iter().map(|(_, net)| net.addr().into()).collect();
         let published = |flow: &Flow| local.contains(&flow.destination) && udp.iter().any(|m| concerns(m, flow));
         conntrack::delete(&conntrack::udp_flows(|flow| published(flow) && wrong(flow))?)
     };
@@ -187,44 +202,7 @@ fn forget_flows(mappings: &[PortMapping], wrong: impl Fn(&Flow) -> bool) {
 }
 
 fn concerns(mapping: &PortMapping, flow: &Flow) -> bool {
-    let on = mapping.host_ip.parse::<Ipv4Addr>().unwrap_or(Ipv4Addr::UNSPECIFIED);
-    mapping.host_port == flow.destination_port && (on.is_unspecified() || on == flow.destination)
-}
-
-fn plan(published: &BTreeMap<String, Published>) -> Desired {
-    // `CORACLE-HOSTPORTS` does not start with this, so it is owned by name as well.
-    let mut desired = Desired { owned_prefixes: vec!["CORACLE-HP-", DISPATCH], ..Desired::default() };
-    if published.is_empty() {
-        return desired;
-    }
-    let (mut dispatch, mut hairpin) = (Vec::new(), Vec::new());
-    for (id, entry) in published {
-        let chain = format!("CORACLE-HP-{}", hex::encode(&Sha256::digest(id)[..8]));
-        let mut translate = Vec::new();
-        for mapping in &entry.mappings {
-            let protocol = mapping.protocol.to_ascii_lowercase();
-            let on = match mapping.host_ip.parse::<Ipv4Addr>() {
-                Ok(address) if !address.is_unspecified() => format!("-d {address}/32 "),
-                _ => "! -d 127.0.0.0/8 ".to_owned(),
-            };
-            let port = format!("-p {protocol} -m {protocol} --dport {}", mapping.host_port);
-            dispatch.push(format!("{on}{port} -j {chain}"));
-            translate.push(format!("{port} -j DNAT --to-destination {}:{}", entry.address, mapping.container_port));
-            hairpin.push(format!(
-                "-s {0}/32 -d {0}/32 -p {protocol} -m {protocol} --dport {1} -j MASQUERADE",
-                entry.address, mapping.container_port
-            ));
-        }
-        desired.chains.insert(chain, Chain::sequence(translate));
-    }
-    desired.chains.insert(DISPATCH.into(), Chain::set(dispatch));
-    desired.chains.insert(MASQ.into(), Chain::set(hairpin));
-    for from in ["PREROUTING", "OUTPUT"] {
-        let rule = format!("-m addrtype --dst-type LOCAL -j {DISPATCH}");
-        desired.jumps.push(Jump { from, rule, first: false });
-    }
-    desired.jumps.push(Jump { from: "POSTROUTING", rule: format!("-j {MASQ}"), first: true });
-    desired
+    mapping.host_port == flow.destination_port && host_ip(mapping).is_none_or(|on| on == flow.destination)
 }
 
 #[cfg(test)]
@@ -232,25 +210,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_mapping_has_its_way_in_and_through() {
-        let mapping = |host_ip: &str| PortMapping {
+    fn mappings_are_planned_as_the_pod_says() {
+        let mapping = |protocol: &str, host_ip: &str| PortMapping {
             host_port: 8080,
             container_port: 80,
-            protocol: "TCP".into(),
+            protocol: protocol.into(),
             host_ip: host_ip.into(),
         };
-        let entry = Published { address: [10, 0, 0, 5].into(), mappings: vec![mapping(""), mapping("192.168.0.1")] };
-        let desired = plan(&BTreeMap::from([("abc".to_owned(), entry)]));
-        let chain = desired.chains.keys().find(|name| name.starts_with("CORACLE-HP-") && *name != MASQ).unwrap();
-        assert!(chain.len() <= 28);
-        assert_eq!(
-            desired.chains[DISPATCH].rules,
-            [
-                format!("! -d 127.0.0.0/8 -p tcp -m tcp --dport 8080 -j {chain}"),
-                format!("-d 192.168.0.1/32 -p tcp -m tcp --dport 8080 -j {chain}")
-            ]
-        );
-        assert_eq!(desired.chains[chain].rules[0], "-p tcp -m tcp --dport 8080 -j DNAT --to-destination 10.0.0.5:80");
+        let mappings = vec![mapping("TCP", ""), mapping("udp", "0.0.0.0"), mapping("SCTP", "192.168.0.1")];
+        let entry = Published { address: [10, 0, 0, 5].into(), mappings };
+        let port = |protocol, host_ip: Option<[u8; 4]>| HostPort {
+            protocol,
+            host_ip: host_ip.map(Into::into),
+            host_port: 8080,
+            container_port: 80,
+        };
+        let ports =
+            vec![port(Protocol::Tcp, None), port(Protocol::Udp, None), port(Protocol::Sctp, Some([192, 168, 0, 1]))];
+        assert_eq!(entry.plan("abc"), PodPorts { id: "abc".to_owned(), address: [10, 0, 0, 5].into(), ports });
     }
 
     #[test]
@@ -262,17 +239,11 @@ mod tests {
             host_ip: host_ip.into(),
         };
         let node = Ipv4Addr::new(192, 0, 2, 1);
-        let flow = |port| Flow::new((Ipv4Addr::new(192, 0, 2, 9), 4000), (node, port), node);
+        let flow = |port| Flow::new((IpAddr::from([192, 0, 2, 9]), 4000), (node.into(), port), node.into());
         for (host_ip, port, expected) in
             [("", 5353, true), ("", 53, false), ("192.0.2.1", 5353, true), ("192.0.2.2", 5353, false)]
         {
             assert_eq!(concerns(&mapping(host_ip), &flow(port)), expected, "{host_ip} {port}");
         }
-    }
-
-    #[test]
-    fn nothing_published_leaves_no_chain() {
-        let desired = plan(&BTreeMap::new());
-        assert!(desired.chains.is_empty() && desired.jumps.is_empty());
     }
 }

@@ -32,13 +32,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use self::plan::{NodeNetwork, Nodes, Plan, Ways};
-use crate::network::cni::CniNetwork;
+use crate::network::{OVERLAY_OVERHEAD, cni::CniNetwork};
 
 /// Marks Coracle's routes (`ip route show proto 67`); free in iproute2's rt_protos.
 pub const PROTOCOL: u8 = 67;
-
-/// What the overlay takes of every packet.
-pub(crate) const OVERLAY_OVERHEAD: u32 = vxlan::ENVELOPE_BYTES;
 
 /// Of an uplink that says nothing.
 const DEFAULT_MTU: u32 = 1500;

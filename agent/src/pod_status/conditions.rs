@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodCondition};
 use super::{Phase, StatusInput};
 use crate::{
     container_config::resources::{self, Difference},
-    eviction::{manager::EVICTED, ranking},
+    eviction::ranking::{self, EVICTED},
     pod::{PodExt, api_time},
     runtime::types::{ContainerState, ContainerStatus as ContainerRecord, SandboxState},
 };

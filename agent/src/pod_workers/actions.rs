@@ -256,9 +256,10 @@ impl PodWorker {
         Start::Failed
     }
 
-    /// 0 for the first instance; counts on from what the API remembers if no record is left here.
+    /// 0 for the first instance that is started; counts on from what the API remembers if no record is left here.
     fn next_attempt(&self, name: &str, state: &RuntimeState) -> u32 {
-        let recorded = state.containers.iter().filter(|c| c.name == name).map(|c| c.attempt + 1).max();
+        let started = state.containers.iter().filter(|c| c.name == name && was_started(c));
+        let recorded = started.map(|c| c.attempt + 1).max();
         let status = self.ctx.status.get(&self.uid);
         let status = status.as_ref().unwrap_or_else(|| self.pod.status_or_default());
         let mut statuses =
@@ -271,12 +272,28 @@ impl PodWorker {
         recorded.or(remembered).unwrap_or(0)
     }
 
+    /// Removes what was made and never started, as by an agent that was killed in between, once there is a newer instance:
+    /// that has its number.
+    async fn collect_unstarted(&self, state: &RuntimeState) {
+        for unstarted in state.containers.iter().filter(|c| !was_started(c)) {
+            let is_newer = |c: &ContainerStatus| {
+                c.name == unstarted.name && (c.attempt, c.created_at) > (unstarted.attempt, unstarted.created_at)
+            };
+            if state.containers.iter().any(is_newer)
+                && let Err(error) = self.ctx.runtime.remove_container(&unstarted.id).await
+            {
+                tracing::warn!(pod = %self.pod.display(), error = %Chain(&error), "remove a container that was never started");
+            }
+        }
+    }
+
     /// Keeps one dead instance of each container, removes older ones and what is left of older sandboxes.
     pub(super) async fn collect_dead(&mut self, state: &RuntimeState) {
+        self.collect_unstarted(state).await;
         // The newest one's exit code and log are still asked for, as by `kubectl logs --previous`.
         let mut dead: Vec<_> =
             state.containers.iter().filter(|c| matches!(c.state, ContainerState::Exited { .. })).collect();
-        dead.sort_by(|a, b| (&a.name, b.attempt).cmp(&(&b.name, a.attempt)));
+        dead.sort_by(|a, b| (&a.name, b.attempt, b.created_at).cmp(&(&b.name, a.attempt, a.created_at)));
         let mut kept: Vec<&ContainerId> = Vec::new();
         for (index, container) in dead.iter().enumerate() {
             if index == 0 || dead[index - 1].name != container.name {
@@ -286,7 +303,10 @@ impl PodWorker {
             match self.ctx.runtime.remove_container(&container.id).await {
                 Ok(()) => {
                     self.termination_messages.remove(&container.id);
-                    crate::gc::remove_container_logs(&container.log_path).await;
+                    // One that was never started shares it with the one that took its number.
+                    if !state.containers.iter().any(|c| c.id != container.id && c.log_path == container.log_path) {
+                        crate::gc::remove_container_logs(&container.log_path).await;
+                    }
                 }
                 Err(error) => {
                     tracing::warn!(pod = %self.pod.display(), error = %Chain(&error), "remove a dead container")
@@ -309,6 +329,11 @@ impl PodWorker {
             }
         }
     }
+}
+
+/// Whether its command may have run.
+fn was_started(container: &ContainerStatus) -> bool {
+    !matches!(container.state, ContainerState::Created)
 }
 
 /// What a container's back-off belongs to: another image, or other resources, may well mend what made it crash. Source:

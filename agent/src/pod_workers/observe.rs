@@ -74,7 +74,7 @@ impl PodWorker {
         // As upstream: not before its postStart hook is done.
         let mut probed = state.containers.clone();
         probed.retain(|status| !self.hooks.is_under_way(&status.id));
-        self.probes.sync(&self.ctx, &self.pod, &probed, &state.ips(), &self.wake, seed);
+        self.probes.sync(&self.pod, &probed, &state.ips(), &self.wake, seed);
     }
 
     /// How long the pod may still run, if it has a deadline.

@@ -7,7 +7,6 @@ use coracle_telemetry::{Backoff, Chain};
 use super::PodWorker;
 use crate::{
     pod::PodExt,
-    prober::PodProbes,
     runtime::{
         RuntimeError,
         types::{ContainerState, SandboxState},
@@ -26,7 +25,7 @@ impl PodWorker {
             return false;
         }
         // Its object may stay for days, and its address be another pod's by then.
-        self.probes = PodProbes::default();
+        self.probes.end();
         if !self
             .retry("tear down volumes", |worker| {
                 let (ctx, uid) = (Arc::clone(&worker.ctx), worker.uid.clone());

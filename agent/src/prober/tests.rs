@@ -1,10 +1,11 @@
-use std::convert::Infallible;
+use std::{convert::Infallible, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Request, Response, service::service_fn};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::HTTPGetAction;
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
 use super::*;

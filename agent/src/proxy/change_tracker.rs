@@ -4,18 +4,17 @@
 //! that are not in it are dropped when it ends. IPv4 only.
 
 mod parse;
-mod types;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    net::SocketAddrV4,
+    net::SocketAddr,
 };
 
+use coracle_netfilter::service::{Endpoint, Port, PortView, ServiceKey, ServiceView};
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use kube::runtime::watcher::Event;
 
 use self::parse::{Slice, SliceEndpoint, Spec, key, parse_service, parse_slice};
-pub use self::types::{Endpoint, Port, PortView, Protocol, ServiceKey, ServiceView};
 
 /// The label selector of what concerns this proxy.
 #[must_use]
@@ -143,11 +142,11 @@ impl ChangeTracker {
 
     fn port_view(&self, key: &ServiceKey, port: &Port) -> PortView {
         // By address: the same endpoint in two slices is one, and local if either says so.
-        let mut endpoints: BTreeMap<SocketAddrV4, SliceEndpoint> = BTreeMap::new();
+        let mut endpoints: BTreeMap<SocketAddr, SliceEndpoint> = BTreeMap::new();
         for slice in self.slices.get(key).into_iter().flat_map(BTreeMap::values) {
             for (_, _, target) in slice.ports.iter().filter(|(n, p, _)| *n == port.name && *p == port.protocol) {
                 for endpoint in &slice.endpoints {
-                    let address = SocketAddrV4::new(endpoint.address, *target);
+                    let address = SocketAddr::new(endpoint.address, *target);
                     endpoints.entry(address).and_modify(|known| merge(known, endpoint)).or_insert(*endpoint);
                 }
             }
@@ -222,7 +221,7 @@ fn merge(known: &mut SliceEndpoint, other: &SliceEndpoint) {
 }
 
 /// Terminating pods serve only when nobody else does, as upstream has it (KEP-1669).
-fn usable(endpoints: &BTreeMap<SocketAddrV4, SliceEndpoint>, wanted: impl Fn(&SliceEndpoint) -> bool) -> Vec<Endpoint> {
+fn usable(endpoints: &BTreeMap<SocketAddr, SliceEndpoint>, wanted: impl Fn(&SliceEndpoint) -> bool) -> Vec<Endpoint> {
     let choose = |fits: &dyn Fn(&SliceEndpoint) -> bool| -> Vec<Endpoint> {
         let chosen = endpoints.iter().filter(|(_, endpoint)| wanted(endpoint) && fits(endpoint));
         chosen.map(|(address, endpoint)| Endpoint { address: *address, local: endpoint.local }).collect()

@@ -6,8 +6,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use coracle_cni::netlink::{Netlink, NetlinkError, Request, Route, RouteNetlinkMessage};
+use coracle_netfilter::service::ServiceNetwork;
 use coracle_telemetry::Chain;
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net};
 
 use crate::network::routes::PROTOCOL;
 
@@ -21,9 +22,12 @@ pub(super) struct ServiceRoute {
 }
 
 impl ServiceRoute {
-    pub(super) fn new(cidrs: &[Ipv4Net], node_ip: Option<IpAddr>) -> Self {
-        let node_ip = node_ip.and_then(|ip| if let IpAddr::V4(ip) = ip { Some(ip) } else { None });
-        Self { cidrs: cidrs.to_vec(), node_ip }
+    /// For the IPv4 part.
+    pub(super) fn new(network: &ServiceNetwork) -> Self {
+        let cidrs =
+            network.service_cidrs.iter().filter_map(|cidr| if let IpNet::V4(v4) = cidr { Some(*v4) } else { None });
+        let node_ip = network.node_ip.and_then(|ip| if let IpAddr::V4(ip) = ip { Some(ip) } else { None });
+        Self { cidrs: cidrs.collect(), node_ip }
     }
 
     /// Makes it if it is needed, missing and possible. Blocks for some microseconds.

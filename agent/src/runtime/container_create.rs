@@ -20,8 +20,9 @@ use super::{
     checkpoint::{self, ContainerCheckpoint},
     container_remove,
     entries::{Container, Sandbox},
+    erase,
     local::{Inner, make_private},
-    oci_spec, sandbox_remove, sandbox_run,
+    oci_spec, sandbox_run,
 };
 
 /// Mounting and libcontainer take milliseconds; a disk under pressure takes longer.
@@ -47,7 +48,7 @@ pub(super) async fn create(
     let directory = sandbox.directory.join(layout::CONTAINERS).join(&id.0);
     let outcome = make(inner, &sandbox, &id, &directory, config, &image).await;
     if outcome.is_err() {
-        if let Err(error) = sandbox_remove::erase_container(inner, &id, &directory).await {
+        if let Err(error) = erase::erase_container(inner, &id, &directory).await {
             tracing::warn!(container = %id, error = %Chain(&error), "clean up after a failed create");
         }
         inner.forget_container(&id);

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use coracle_shim_protocol::Request;
 
-use super::{ContainerId, RuntimeError, container_stop, entries::blocking, local::Inner, oci_spec, sandbox_remove};
+use super::{ContainerId, RuntimeError, container_stop, entries::blocking, erase, local::Inner, oci_spec};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -25,7 +25,7 @@ pub(super) async fn remove(inner: &Arc<Inner>, id: &ContainerId) -> Result<(), R
             blocking(move || inner.destroy_cgroup(&path)).await??;
         }
     }
-    sandbox_remove::erase_container(inner, id, &container.directory).await?;
+    erase::erase_container(inner, id, &container.directory).await?;
     inner.forget_container(id);
     inner.tell(&container.sandbox.pod().uid);
     Ok(())

@@ -15,6 +15,7 @@ use super::{
     shim_client::ShimClient,
     *,
 };
+use crate::network::PodNetworkRequest;
 
 /// A sandbox in memory.
 pub(super) struct Sandbox {
@@ -82,6 +83,16 @@ impl Sandbox {
 
     pub(super) fn netns(&self) -> PathBuf {
         self.directory.join(layout::NAMESPACES).join("net")
+    }
+
+    pub(super) fn network_request(&self) -> PodNetworkRequest {
+        let checkpoint = self.checkpoint.lock();
+        PodNetworkRequest {
+            sandbox_id: self.id.clone(),
+            pod: checkpoint.config.pod.clone(),
+            netns: self.netns(),
+            port_mappings: checkpoint.config.port_mappings.clone(),
+        }
     }
 }
 

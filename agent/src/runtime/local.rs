@@ -85,7 +85,7 @@ impl LocalRuntime {
             let path = path.to_owned();
             move |source| RuntimeError::State { operation, path, source }
         };
-        for directory in [&config.run_dir.join("sandboxes"), &config.root_dir.join("containers")] {
+        for directory in [&config.run_dir.join("sandboxes"), &held_layers::holders(&config.root_dir)] {
             make_private(directory).map_err(state("make", directory))?;
         }
         let binaries = Binaries::seal(&config.shim_path)?;
@@ -110,7 +110,10 @@ impl LocalRuntime {
         let recovered: Vec<_> = inner.state.lock().containers.values().cloned().collect();
         // An older agent made no such note itself, and layers without one may be removed while they are mounted.
         for container in recovered {
-            held_layers::note(&container.directory, &inner.writable_dir(&container.id));
+            held_layers::note(&container.directory, &container.writable);
+            if past::is_past(&container.sandbox) {
+                held_layers::note_none(&container.writable);
+            }
         }
         Ok(Arc::new(Self { inner }))
     }
@@ -160,7 +163,7 @@ impl Inner {
 
     /// Writable layer of a container.
     pub(super) fn writable_dir(&self, id: &ContainerId) -> PathBuf {
-        self.root_dir.join("containers").join(&id.0)
+        held_layers::holders(&self.root_dir).join(&id.0)
     }
 
     pub(super) fn sandbox(&self, id: &SandboxId) -> Result<Arc<Sandbox>, RuntimeError> {

@@ -30,6 +30,7 @@ use super::{
     ContainerConfig, ContainerId, ContainerState, RuntimeError, SandboxConfig, SandboxId, SandboxState,
     checkpoint::{self, ContainerCheckpoint, SandboxCheckpoint},
     entries::{Container, Sandbox},
+    held_layers,
     local::Inner,
 };
 
@@ -168,7 +169,7 @@ pub(super) fn ensure(container: &Container) {
 /// Takes in what the run directory no longer knows: all of it has ended. Blocks.
 pub(super) fn recall(inner: &Arc<Inner>) {
     let mut sandboxes: HashMap<SandboxId, Arc<Sandbox>> = HashMap::new();
-    for (name, directory) in checkpoint::subdirectories(&inner.root_dir.join("containers")) {
+    for (name, directory) in checkpoint::subdirectories(&held_layers::holders(&inner.root_dir)) {
         let id = ContainerId(name);
         let Some(record) = Record::read(&directory) else { continue };
         // Known, or about to be removed by what found it in the run directory.

@@ -14,8 +14,9 @@ use tokio::sync::watch;
 use super::{
     ContainerId, ContainerState, SandboxId, SandboxState, checkpoint,
     entries::{Container, Sandbox, blocking},
+    erase, held_layers,
     local::Inner,
-    past, sandbox_remove, sandbox_stop,
+    past, sandbox_stop,
     shim_client::ShimClient,
 };
 
@@ -34,15 +35,17 @@ pub(super) async fn recover(inner: &Arc<Inner>) {
         tracing::warn!(error = &error as &dyn std::error::Error, "look for containers of before the last boot");
     }
     // Writable layers of containers that no record names.
-    for (name, path) in checkpoint::subdirectories(&inner.root_dir.join("containers")) {
+    for (name, path) in checkpoint::subdirectories(&held_layers::holders(&inner.root_dir)) {
         if inner.container(&ContainerId(name)).is_err() {
             clean(&path).await;
+            // If it cannot be removed, it is to keep no layers.
+            held_layers::note_none(&path);
         }
     }
 }
 
 async fn clean(path: &std::path::Path) {
-    if let Err(error) = sandbox_remove::remove_tree(path).await {
+    if let Err(error) = erase::remove_tree(path).await {
         tracing::warn!(error = &error as &dyn std::error::Error, "clean up after the last agent");
     }
 }

@@ -24,7 +24,7 @@ use super::{
     sandbox_stop,
     shim_client::ShimClient,
 };
-use crate::{network::PodNetworkRequest, stages::timed};
+use crate::stages::timed;
 
 /// Making namespaces takes a millisecond; a machine under pressure takes longer.
 const INIT_LIMIT: Duration = Duration::from_secs(15);
@@ -104,7 +104,7 @@ async fn build(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Runtime
     shim?;
 
     if !config.host_network {
-        let request = network_request(sandbox);
+        let request = sandbox.network_request();
         let setup = tokio::time::timeout(NETWORK_LIMIT, inner.network.setup(&request));
         let setup = timed("network", &config.pod, setup).await;
         let ips = match setup {
@@ -176,16 +176,6 @@ fn spawn(program: &Path, name: &str, socket: OwnedFd, log: &Path) -> std::io::Re
         .stderr(Stdio::from(log))
         .status()?;
     if status.success() { Ok(()) } else { Err(std::io::Error::other(format!("the shim ended with {status}"))) }
-}
-
-pub(super) fn network_request(sandbox: &Sandbox) -> PodNetworkRequest {
-    let checkpoint = sandbox.checkpoint.lock();
-    PodNetworkRequest {
-        sandbox_id: sandbox.id.clone(),
-        pod: checkpoint.config.pod.clone(),
-        netns: sandbox.netns(),
-        port_mappings: checkpoint.config.port_mappings.clone(),
-    }
 }
 
 /// 64 lower-case hex digits.

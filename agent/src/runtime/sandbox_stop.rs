@@ -13,7 +13,7 @@ use super::{
     checkpoint::{self, Process},
     entries::{Sandbox, blocking, joined},
     local::Inner,
-    oci_spec, sandbox_run,
+    oci_spec,
 };
 
 /// The shim gives its containers 10 s to die of SIGKILL.
@@ -55,7 +55,7 @@ pub(super) async fn end(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<()
     let cgroups_gone =
         coracle_telemetry::spawn("remove cgroups", remove_cgroups(Arc::clone(inner), Arc::clone(sandbox)));
     if !host_network {
-        let request = sandbox_run::network_request(sandbox);
+        let request = sandbox.network_request();
         note(match tokio::time::timeout(NETWORK_LIMIT, inner.network.teardown(&request)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(RuntimeError::Network { id: sandbox.id.clone(), source: Box::new(error) }),
@@ -160,7 +160,7 @@ fn unpin(directory: &Path) -> Result<(), (std::path::PathBuf, Errno)> {
 pub(super) async fn destroy(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) {
     let _one_at_a_time = sandbox.ending.lock().await;
     if end(inner, sandbox).await.is_ok()
-        && let Err(error) = super::sandbox_remove::erase(inner, sandbox).await
+        && let Err(error) = super::erase::erase(inner, sandbox).await
     {
         tracing::warn!(sandbox = %sandbox.id, error = &error as &dyn std::error::Error, "remove the sandbox");
     }

@@ -4,11 +4,10 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use coracle_api::exposition::{Exposition, Kind, ProcessFigures};
+use coracle_telemetry::metrics::{Exposition, Kind, ProcessFigures};
 
 use super::{ServerContext, usage::Look};
 use crate::runtime::types::{ContainerState, SandboxState};
@@ -43,7 +42,7 @@ pub(super) async fn agent(server: &ServerContext) -> String {
         "The number of pods the kubelet is being instructed to run.",
         count(desired),
     );
-    process().write(&mut out);
+    ProcessFigures::own().write(&mut out);
     out.finish()
 }
 
@@ -103,14 +102,6 @@ fn resource_text(look: &Look) -> String {
     let help = "1 if there was an error while getting container metrics, 0 otherwise";
     out.single("resource_scrape_error", Kind::Gauge, help, 0.0);
     out.finish()
-}
-
-fn process() -> ProcessFigures {
-    let read = |path| fs::read_to_string(path).unwrap_or_default();
-    let fds = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-    let [stat, status, limits, system] =
-        ["/proc/self/stat", "/proc/self/status", "/proc/self/limits", "/proc/stat"].map(read);
-    ProcessFigures::parse([&stat, &status, &limits, &system], u32::try_from(fds).unwrap_or(u32::MAX))
 }
 
 fn seconds(nanos: u64) -> f64 {

@@ -54,7 +54,7 @@ pub(super) fn json(value: &serde_json::Value) -> Response<Body> {
 /// Prometheus' text.
 pub(super) fn exposition(text: String) -> Response<Body> {
     let mut response = Response::new(Full::new(Bytes::from(text)).boxed_unsync());
-    let kind = HeaderValue::from_static(coracle_api::exposition::CONTENT_TYPE);
+    let kind = HeaderValue::from_static(coracle_telemetry::metrics::CONTENT_TYPE);
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
 }

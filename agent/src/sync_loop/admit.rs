@@ -16,7 +16,7 @@ use kube::Api;
 use super::SyncLoop;
 use crate::{
     admission::{
-        self, NodeInfo, Rejection,
+        self, NodeInfo, Rejection, listening,
         predicates::{self, NODE_AFFINITY},
         sysctl::AllowList,
     },
@@ -133,7 +133,15 @@ fn node_info(ctx: &NodeContext, node: Option<&Node>) -> NodeInfo {
     let taints = node.and_then(|node| node.spec.as_ref()).and_then(|spec| spec.taints.clone()).unwrap_or_default();
     // Checked when the agent started.
     let sysctls = AllowList::new(&ctx.config.allowed_unsafe_sysctls).unwrap_or_default();
-    NodeInfo { name: ctx.config.node_name.clone(), labels, taints, allocatable, sysctls, apparmor: apparmor::kernel }
+    NodeInfo {
+        name: ctx.config.node_name.clone(),
+        labels,
+        taints,
+        allocatable,
+        sysctls,
+        apparmor: apparmor::kernel,
+        listening: listening::kernel,
+    }
 }
 
 #[cfg(test)]
@@ -151,6 +159,7 @@ mod tests {
             allocatable: [("pods".to_owned(), 10)].into(),
             sysctls: AllowList::default(),
             apparmor: || None,
+            listening: Vec::new,
         };
         let claim = json!([{"name": "c", "image": "i", "imageID": "i", "ready": true, "restartCount": 0,
             "containerID": "coracle://1"}]);

@@ -15,7 +15,12 @@ use std::{
     path::Path,
 };
 
-use super::{FileProjection, KindError, Payload, make_dir, ownership, remove_tree};
+use super::{
+    error::KindError,
+    make_dir, ownership,
+    payload::{FileProjection, Payload},
+    remove_tree,
+};
 
 const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";

@@ -1,35 +1,59 @@
 //! Volumes from ConfigMaps.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::{ConfigMap, ConfigMapVolumeSource, KeyToPath, Pod};
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Volume};
 
-use super::{KindError, Payload, VolumeManager, select_items};
-use crate::pod::PodExt;
+use super::{
+    error::KindError,
+    files::FileSource,
+    payload::{Payload, Selection, Words},
+};
+use crate::{objects::Objects, pod::PodExt};
 
-pub(super) async fn collect(
-    volumes: &VolumeManager,
-    pod: &Pod,
-    source: &ConfigMapVolumeSource,
-    max_age: Duration,
-) -> Result<Payload, KindError> {
-    let optional = source.optional == Some(true);
-    project(volumes, pod, &source.name, source.items.as_deref(), source.default_mode, optional, max_age).await
+const WORDS: Words = Words { object: "configmap", key: "config" };
+
+/// Files of ConfigMaps.
+pub(super) struct ConfigMaps {
+    pub(super) objects: Arc<Objects>,
 }
 
-pub(super) async fn project(
-    volumes: &VolumeManager,
-    pod: &Pod,
-    name: &str,
-    items: Option<&[KeyToPath]>,
-    default_mode: Option<i32>,
-    optional: bool,
-    max_age: Duration,
-) -> Result<Payload, KindError> {
-    match volumes.objects.config_map(pod.namespace(), name, max_age).await? {
-        Some(map) => select_items("config", &data(&map), items, default_mode, optional),
-        None if optional => Ok(Payload::new()),
-        None => Err(KindError::NotFound { kind: "configmap", name: name.to_owned() }),
+impl ConfigMaps {
+    pub(super) async fn project(
+        &self,
+        pod: &Pod,
+        selection: Selection<'_>,
+        max_age: Duration,
+    ) -> Result<Payload, KindError> {
+        let map = self.objects.config_map(pod.namespace(), selection.name, max_age).await?;
+        selection.project(WORDS, map.map(|map| data(&map)))
+    }
+}
+
+#[async_trait]
+impl FileSource for ConfigMaps {
+    fn name(&self) -> &'static str {
+        "configmap"
+    }
+
+    fn in_memory(&self) -> bool {
+        false
+    }
+
+    fn supports(&self, volume: &Volume) -> bool {
+        volume.config_map.is_some()
+    }
+
+    async fn collect(&self, pod: &Pod, volume: &Volume, max_age: Duration) -> Result<Payload, KindError> {
+        let source = volume.config_map.as_ref().ok_or(KindError::Unsupported)?;
+        let selection = Selection {
+            name: &source.name,
+            items: source.items.as_deref(),
+            default_mode: source.default_mode,
+            optional: source.optional == Some(true),
+        };
+        self.project(pod, selection, max_age).await
     }
 }
 

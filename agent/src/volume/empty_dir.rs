@@ -9,45 +9,69 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod};
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod, Volume};
 
-use super::{KindError, Mounter, blocking, make_dir, mounter::Tmpfs, ownership, remove_tree};
-use crate::{container_config::resources, quantity};
+use super::{
+    blocking,
+    error::KindError,
+    make_dir,
+    mounter::{Mounter, Tmpfs},
+    ownership,
+    plugin::{SetUp, VolumePlugin},
+    remove_tree,
+};
+use crate::{container_config::resources, node::facts::Machine, quantity};
 
+/// What its volumes' directories are called after.
+pub(super) const NAME: &str = "empty-dir";
 /// Everyone may write: upstream's mode for emptyDir.
 const MODE: u32 = 0o777;
 /// The same with the group's bits.
 const GROUP_MODE: u32 = 0o2777;
 
-pub(super) async fn ensure(
-    dir: PathBuf,
-    pod: &Pod,
-    source: &EmptyDirVolumeSource,
-    fs_group: Option<i64>,
-    allocatable_bytes: i64,
-    mounter: Arc<dyn Mounter>,
-) -> Result<PathBuf, KindError> {
-    let group = fs_group.and_then(|group| u32::try_from(group).ok());
-    let memory = match source.medium.as_deref() {
-        None | Some("") => None,
-        Some("Memory") => Some(memory_size(pod, source, allocatable_bytes)),
-        Some(other) => return Err(KindError::Medium { medium: other.to_owned() }),
-    };
-    blocking(move || {
-        match memory {
-            None => make(&dir, fs_group)?,
-            Some(size_bytes) => {
-                make_dir(&dir)?;
-                if !mounter.is_mount_point(&dir) {
-                    let mode = if group.is_some() { GROUP_MODE } else { MODE };
-                    let tmpfs = Tmpfs { size_bytes: Some(size_bytes), mode: Some(mode), group };
-                    mounter.mount_tmpfs(&dir, &tmpfs).map_err(KindError::io("mount tmpfs on", &dir))?;
+/// The plugin.
+pub(super) struct EmptyDir {
+    pub(super) mounter: Arc<dyn Mounter>,
+    pub(super) machine: Arc<Machine>,
+}
+
+#[async_trait]
+impl VolumePlugin for EmptyDir {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn supports(&self, volume: &Volume) -> bool {
+        volume.empty_dir.is_some()
+    }
+
+    async fn set_up(&self, wanted: &SetUp<'_>) -> Result<PathBuf, KindError> {
+        let source = wanted.volume.empty_dir.as_ref().ok_or(KindError::Unsupported)?;
+        let fs_group = wanted.fs_group();
+        let group = fs_group.and_then(|group| u32::try_from(group).ok());
+        let memory = match source.medium.as_deref() {
+            None | Some("") => None,
+            Some("Memory") => Some(memory_size(wanted.pod, source, self.machine.allocatable().memory_bytes)),
+            Some(other) => return Err(KindError::Medium { medium: other.to_owned() }),
+        };
+        let (dir, mounter) = (wanted.dir.to_owned(), Arc::clone(&self.mounter));
+        blocking(move || {
+            match memory {
+                None => make(&dir, fs_group)?,
+                Some(size_bytes) => {
+                    make_dir(&dir)?;
+                    if !mounter.is_mount_point(&dir) {
+                        let mode = if group.is_some() { GROUP_MODE } else { MODE };
+                        let tmpfs = Tmpfs { size_bytes: Some(size_bytes), mode: Some(mode), group };
+                        mounter.mount_tmpfs(&dir, &tmpfs).map_err(KindError::io("mount tmpfs on", &dir))?;
+                    }
                 }
             }
-        }
-        Ok(dir)
-    })
-    .await
+            Ok(dir)
+        })
+        .await
+    }
 }
 
 /// Beside its place, then there.

@@ -7,21 +7,41 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use k8s_openapi::api::core::v1::HostPathVolumeSource;
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Volume;
 
-use super::{KindError, blocking};
+use super::{
+    blocking,
+    error::KindError,
+    plugin::{SetUp, VolumePlugin},
+};
 
-pub(super) async fn ensure(source: &HostPathVolumeSource) -> Result<PathBuf, KindError> {
-    let path = PathBuf::from(&source.path);
-    let kind = source.type_.clone().unwrap_or_default();
-    blocking(move || {
-        check(&path, &kind)?;
-        Ok(path)
-    })
-    .await
+/// The plugin. Its volumes have no directory of their own, so there is nothing to take away.
+pub(super) struct HostPath;
+
+#[async_trait]
+impl VolumePlugin for HostPath {
+    fn name(&self) -> &'static str {
+        "host-path"
+    }
+
+    fn supports(&self, volume: &Volume) -> bool {
+        volume.host_path.is_some()
+    }
+
+    async fn set_up(&self, wanted: &SetUp<'_>) -> Result<PathBuf, KindError> {
+        let source = wanted.volume.host_path.as_ref().ok_or(KindError::Unsupported)?;
+        let path = PathBuf::from(&source.path);
+        let kind = source.type_.clone().unwrap_or_default();
+        blocking(move || {
+            check(&path, &kind)?;
+            Ok(path)
+        })
+        .await
+    }
 }
 
-fn check(path: &Path, kind: &str) -> Result<(), KindError> {
+pub(super) fn check(path: &Path, kind: &str) -> Result<(), KindError> {
     let wrong = |problem| Err(KindError::HostPath { path: path.display().to_string(), problem });
     let found = match fs::metadata(path) {
         Ok(metadata) => Some(metadata.file_type()),

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use super::KindError;
+use super::error::KindError;
 
 const DIR_BITS: u32 = 0o2770;
 const RO_DIR_BITS: u32 = 0o2550;

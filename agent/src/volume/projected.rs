@@ -2,76 +2,99 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, Pod, ProjectedVolumeSource, VolumeProjection};
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::{Container, Pod, ServiceAccountTokenProjection, Volume, VolumeProjection};
 
 use super::{
-    FileProjection, KindError, Payload, VolumeManager, checked, config_map, downward_api, mode, secret,
-    service_account_token,
+    config_map::ConfigMaps,
+    downward_api::DownwardApi,
+    error::KindError,
+    files::FileSource,
+    payload::{FileProjection, Payload, Selection, checked, mode},
+    secret::Secrets,
+    service_account_token::Tokens,
 };
-use crate::pod::PodExt;
+use crate::{pod::PodExt, runtime::types::PodUid};
 
-pub(super) async fn collect(
-    volumes: &VolumeManager,
-    pod: &Pod,
-    source: &ProjectedVolumeSource,
-    max_age: Duration,
-) -> Result<Payload, KindError> {
-    let sources = source.sources.as_deref().unwrap_or_default();
-    let parts =
-        futures::future::join_all(sources.iter().map(|part| project(volumes, pod, part, source.default_mode, max_age)))
-            .await;
-    let mut payload = Payload::new();
-    for part in parts {
-        payload.extend(part?);
-    }
-    Ok(payload)
+/// Files of all that can be projected.
+pub(super) struct Projected {
+    pub(super) config_maps: ConfigMaps,
+    pub(super) secrets: Secrets,
+    pub(super) downward_api: DownwardApi,
+    pub(super) tokens: Tokens,
 }
 
-async fn project(
-    volumes: &VolumeManager,
-    pod: &Pod,
-    source: &VolumeProjection,
-    default_mode: Option<i32>,
-    max_age: Duration,
-) -> Result<Payload, KindError> {
-    if let Some(part) = &source.config_map {
-        return config_map::project(
-            volumes,
-            pod,
-            &part.name,
-            part.items.as_deref(),
-            default_mode,
-            part.optional == Some(true),
-            max_age,
-        )
-        .await;
+#[async_trait]
+impl FileSource for Projected {
+    fn name(&self) -> &'static str {
+        "projected"
     }
-    if let Some(part) = &source.secret {
-        return secret::project(
-            volumes,
-            pod,
-            &part.name,
-            part.items.as_deref(),
-            default_mode,
-            part.optional == Some(true),
-            max_age,
-        )
-        .await;
+
+    fn in_memory(&self) -> bool {
+        true
     }
-    if let Some(part) = &source.downward_api {
-        return downward_api::project(volumes, pod, part.items.as_deref().unwrap_or_default(), default_mode);
+
+    fn supports(&self, volume: &Volume) -> bool {
+        volume.projected.is_some()
     }
-    if let Some(part) = &source.service_account_token {
-        let token = service_account_token::get(volumes, pod, part).await?;
+
+    async fn collect(&self, pod: &Pod, volume: &Volume, max_age: Duration) -> Result<Payload, KindError> {
+        let source = volume.projected.as_ref().ok_or(KindError::Unsupported)?;
+        let sources = source.sources.as_deref().unwrap_or_default();
+        let parts = sources.iter().map(|part| self.project(pod, part, source.default_mode, max_age));
+        let mut payload = Payload::new();
+        for part in futures::future::join_all(parts).await {
+            payload.extend(part?);
+        }
+        Ok(payload)
+    }
+
+    fn forget(&self, pod: &PodUid) {
+        self.tokens.forget(pod);
+    }
+}
+
+impl Projected {
+    async fn project(
+        &self,
+        pod: &Pod,
+        source: &VolumeProjection,
+        default_mode: Option<i32>,
+        max_age: Duration,
+    ) -> Result<Payload, KindError> {
+        if let Some(part) = &source.config_map {
+            let (items, optional) = (part.items.as_deref(), part.optional == Some(true));
+            let selection = Selection { name: &part.name, items, default_mode, optional };
+            return self.config_maps.project(pod, selection, max_age).await;
+        }
+        if let Some(part) = &source.secret {
+            let (items, optional) = (part.items.as_deref(), part.optional == Some(true));
+            let selection = Selection { name: &part.name, items, default_mode, optional };
+            return self.secrets.project(pod, selection, max_age).await;
+        }
+        if let Some(part) = &source.downward_api {
+            return self.downward_api.project(pod, part.items.as_deref().unwrap_or_default(), default_mode);
+        }
+        match &source.service_account_token {
+            Some(part) => self.token(pod, part, default_mode).await,
+            None => Err(KindError::Unsupported),
+        }
+    }
+
+    async fn token(
+        &self,
+        pod: &Pod,
+        source: &ServiceAccountTokenProjection,
+        default_mode: Option<i32>,
+    ) -> Result<Payload, KindError> {
+        let token = self.tokens.get(pod, source).await?;
         // A token is its pod's alone: the user's that all its containers run as, or the group's (see the volume's
         // ownership); readable to all only where the node knows neither.
         let owner = sole_user(pod);
-        let fs_group =
-            pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref()).and_then(|context| context.fs_group);
+        let fs_group = pod.spec_or_default().security_context.as_ref().and_then(|context| context.fs_group);
         let mode = if owner.is_some() || fs_group.is_some() { 0o600 } else { mode(default_mode, 0o644) };
-        return Ok(Payload::from([(checked(&part.path)?, FileProjection { data: token.into_bytes(), mode, owner })]));
+        Ok(Payload::from([(checked(&source.path)?, FileProjection { data: token.into_bytes(), mode, owner })]))
     }
-    Err(KindError::Unsupported)
 }
 
 /// The user that every container runs as, if the pod says so for all of them.

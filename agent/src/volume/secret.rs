@@ -1,39 +1,62 @@
 //! Volumes from Secrets; always in memory.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::{KeyToPath, Pod, SecretVolumeSource};
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::{Pod, Volume};
 
-use super::{KindError, Payload, VolumeManager, select_items};
-use crate::pod::PodExt;
+use super::{
+    error::KindError,
+    files::FileSource,
+    payload::{Payload, Selection, Words},
+};
+use crate::{objects::Objects, pod::PodExt};
 
-pub(super) async fn collect(
-    volumes: &VolumeManager,
-    pod: &Pod,
-    source: &SecretVolumeSource,
-    max_age: Duration,
-) -> Result<Payload, KindError> {
-    let name = source.secret_name.as_deref().unwrap_or_default();
-    let optional = source.optional == Some(true);
-    project(volumes, pod, name, source.items.as_deref(), source.default_mode, optional, max_age).await
+const WORDS: Words = Words { object: "secret", key: "secret" };
+
+/// Files of Secrets.
+pub(super) struct Secrets {
+    pub(super) objects: Arc<Objects>,
 }
 
-pub(super) async fn project(
-    volumes: &VolumeManager,
-    pod: &Pod,
-    name: &str,
-    items: Option<&[KeyToPath]>,
-    default_mode: Option<i32>,
-    optional: bool,
-    max_age: Duration,
-) -> Result<Payload, KindError> {
-    match volumes.objects.secret(pod.namespace(), name, max_age).await? {
-        Some(secret) => {
-            let data: BTreeMap<String, Vec<u8>> =
-                secret.data.iter().flatten().map(|(key, value)| (key.clone(), value.0.clone())).collect();
-            select_items("secret", &data, items, default_mode, optional)
-        }
-        None if optional => Ok(Payload::new()),
-        None => Err(KindError::NotFound { kind: "secret", name: name.to_owned() }),
+impl Secrets {
+    pub(super) async fn project(
+        &self,
+        pod: &Pod,
+        selection: Selection<'_>,
+        max_age: Duration,
+    ) -> Result<Payload, KindError> {
+        let secret = self.objects.secret(pod.namespace(), selection.name, max_age).await?;
+        let data = secret.map(|secret| {
+            let data = secret.data.iter().flatten();
+            data.map(|(key, value)| (key.clone(), value.0.clone())).collect()
+        });
+        selection.project(WORDS, data)
+    }
+}
+
+#[async_trait]
+impl FileSource for Secrets {
+    fn name(&self) -> &'static str {
+        "secret"
+    }
+
+    fn in_memory(&self) -> bool {
+        true
+    }
+
+    fn supports(&self, volume: &Volume) -> bool {
+        volume.secret.is_some()
+    }
+
+    async fn collect(&self, pod: &Pod, volume: &Volume, max_age: Duration) -> Result<Payload, KindError> {
+        let source = volume.secret.as_ref().ok_or(KindError::Unsupported)?;
+        let selection = Selection {
+            name: source.secret_name.as_deref().unwrap_or_default(),
+            items: source.items.as_deref(),
+            default_mode: source.default_mode,
+            optional: source.optional == Some(true),
+        };
+        self.project(pod, selection, max_age).await
     }
 }

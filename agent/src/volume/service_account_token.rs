@@ -14,7 +14,7 @@ use k8s_openapi::api::{
 use kube::{Api, api::PostParams};
 use parking_lot::Mutex;
 
-use super::{KindError, VolumeManager};
+use super::error::KindError;
 use crate::{pod::PodExt, runtime::types::PodUid};
 
 const DEFAULT_LIFE_SECS: i64 = 3600;
@@ -32,74 +32,74 @@ struct Token {
 /// By audience and life.
 type OfPod = HashMap<(String, i64), Token>;
 
-/// Tokens in use, by pod and by audience and life.
-#[derive(Default)]
+/// Asks for tokens and keeps those in use, by pod and by audience and life.
 pub(super) struct Tokens {
+    client: kube::Client,
     tokens: Mutex<HashMap<PodUid, OfPod>>,
 }
 
 impl Tokens {
+    pub(super) fn new(client: kube::Client) -> Self {
+        Self { client, tokens: Mutex::default() }
+    }
+
     pub(super) fn forget(&self, uid: &PodUid) {
         self.tokens.lock().remove(uid);
     }
 
-    fn get(&self, uid: &PodUid, key: &(String, i64)) -> Option<String> {
+    /// The token, from memory if it is still young.
+    pub(super) async fn get(&self, pod: &Pod, source: &ServiceAccountTokenProjection) -> Result<String, KindError> {
+        let life = source.expiration_seconds.unwrap_or(DEFAULT_LIFE_SECS);
+        let audience = source.audience.clone().unwrap_or_default();
+        let key = (audience.clone(), life);
+        let uid = pod.uid();
+        if let Some(token) = self.young(&uid, &key) {
+            return Ok(token);
+        }
+        let account =
+            pod.spec_or_default().service_account_name.as_deref().filter(|name| !name.is_empty()).unwrap_or("default");
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec {
+                audiences: Some(if audience.is_empty() { Vec::new() } else { vec![audience] }),
+                expiration_seconds: Some(life),
+                bound_object_ref: Some(BoundObjectReference {
+                    api_version: Some("v1".to_owned()),
+                    kind: Some("Pod".to_owned()),
+                    name: Some(pod.name().to_owned()),
+                    uid: Some(uid.0.clone()),
+                }),
+                ..TokenRequestSpec::default()
+            }),
+            ..TokenRequest::default()
+        };
+        let asked_at = uptime();
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), pod.namespace());
+        let answer = match tokio::time::timeout(
+            REQUEST_LIMIT,
+            accounts.create_token_request(account, &PostParams::default(), &request),
+        )
+        .await
+        {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(source)) => return Err(KindError::Token { source: Box::new(source) }),
+            Err(_) => return Err(KindError::TokenTimeout),
+        };
+        // The server may grant another life than was asked for, and says so.
+        let life = u64::try_from(answer.spec.and_then(|spec| spec.expiration_seconds).unwrap_or(life)).unwrap_or(0);
+        let text = answer.status.and_then(|status| status.token).unwrap_or_default();
+        if text.is_empty() {
+            return Err(KindError::NoToken);
+        }
+        let renew_at = asked_at + renewal_age(Duration::from_secs(life), rand::random());
+        let token = Token { text: text.clone(), renew_at };
+        self.tokens.lock().entry(uid).or_default().insert(key, token);
+        Ok(text)
+    }
+
+    fn young(&self, uid: &PodUid, key: &(String, i64)) -> Option<String> {
         let tokens = self.tokens.lock();
         tokens.get(uid)?.get(key).filter(|token| uptime() < token.renew_at).map(|token| token.text.clone())
     }
-}
-
-/// The token, from memory if it is still young.
-pub(super) async fn get(
-    volumes: &VolumeManager,
-    pod: &Pod,
-    source: &ServiceAccountTokenProjection,
-) -> Result<String, KindError> {
-    let life = source.expiration_seconds.unwrap_or(DEFAULT_LIFE_SECS);
-    let audience = source.audience.clone().unwrap_or_default();
-    let key = (audience.clone(), life);
-    let uid = pod.uid();
-    if let Some(token) = volumes.tokens.get(&uid, &key) {
-        return Ok(token);
-    }
-    let account =
-        pod.spec_or_default().service_account_name.as_deref().filter(|name| !name.is_empty()).unwrap_or("default");
-    let request = TokenRequest {
-        spec: Some(TokenRequestSpec {
-            audiences: Some(if audience.is_empty() { Vec::new() } else { vec![audience] }),
-            expiration_seconds: Some(life),
-            bound_object_ref: Some(BoundObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some("Pod".to_owned()),
-                name: Some(pod.name().to_owned()),
-                uid: Some(uid.0.clone()),
-            }),
-            ..TokenRequestSpec::default()
-        }),
-        ..TokenRequest::default()
-    };
-    let asked_at = uptime();
-    let accounts: Api<ServiceAccount> = Api::namespaced(volumes.client.clone(), pod.namespace());
-    let answer = match tokio::time::timeout(
-        REQUEST_LIMIT,
-        accounts.create_token_request(account, &PostParams::default(), &request),
-    )
-    .await
-    {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(source)) => return Err(KindError::Token { source: Box::new(source) }),
-        Err(_) => return Err(KindError::TokenTimeout),
-    };
-    // The server may grant another life than was asked for, and says so.
-    let life = u64::try_from(answer.spec.and_then(|spec| spec.expiration_seconds).unwrap_or(life)).unwrap_or(0);
-    let text = answer.status.and_then(|status| status.token).unwrap_or_default();
-    if text.is_empty() {
-        return Err(KindError::NoToken);
-    }
-    let renew_at = asked_at + renewal_age(Duration::from_secs(life), rand::random());
-    let token = Token { text: text.clone(), renew_at };
-    volumes.tokens.tokens.lock().entry(uid).or_default().insert(key, token);
-    Ok(text)
 }
 
 /// How old a token of this life gets; `chance` is from 0 to 1.

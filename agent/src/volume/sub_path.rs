@@ -14,7 +14,7 @@ use std::{
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fchmod, mkdirat, openat, openat2};
 
-use super::Mounter;
+use super::mounter::Mounter;
 
 /// What a new directory takes over from its volume. The set-group-ID bit hands on the group.
 const PERMISSIONS: u32 = 0o2777;

@@ -1,6 +1,12 @@
 use std::os::unix::fs::PermissionsExt;
 
-use super::*;
+use coracle_telemetry::Chain;
+use k8s_openapi::api::core::v1::KeyToPath;
+
+use super::{
+    payload::{FileProjection, Payload, Selection, Words, checked},
+    *,
+};
 
 fn payload(files: &[(&str, &str)]) -> Payload {
     files.iter().map(|&(path, text)| (path.to_owned(), FileProjection::new(text.as_bytes().to_vec(), 0o640))).collect()
@@ -60,17 +66,21 @@ fn items_choose_and_name_files() {
         mode,
         ..KeyToPath::default()
     };
-    let all = select_items("config", &data, None, Some(0o600), false).expect("all");
+    let words = Words { object: "configmap", key: "config" };
+    let select = |items: Option<&[KeyToPath]>, default_mode, optional| {
+        Selection { name: "c", items, default_mode, optional }.project(words, Some(data.clone()))
+    };
+    let all = select(None, Some(0o600), false).expect("all");
     assert_eq!(all.keys().collect::<Vec<_>>(), ["k", "l"]);
     assert!(all.values().all(|file| file.mode == 0o600));
-    let one = select_items("config", &data, Some(&[item("k", "x/y", Some(0o400))]), None, false).expect("one");
+    let one = select(Some(&[item("k", "x/y", Some(0o400))]), None, false).expect("one");
     assert_eq!(one, Payload::from([("x/y".to_owned(), FileProjection::new(b"v".to_vec(), 0o400))]));
-    let missing = select_items("config", &data, Some(&[item("z", "z", None)]), None, false);
+    let missing = select(Some(&[item("z", "z", None)]), None, false);
     assert_eq!(missing.expect_err("missing").to_string(), "references non-existent config key: z");
-    assert_eq!(
-        select_items("config", &data, Some(&[item("z", "z", None)]), None, true).expect("optional"),
-        Payload::new()
-    );
+    assert_eq!(select(Some(&[item("z", "z", None)]), None, true).expect("optional"), Payload::new());
+    let absent = |optional| Selection { name: "c", optional, ..Selection::default() }.project(words, None);
+    assert_eq!(absent(true).expect("optional"), Payload::new());
+    assert_eq!(absent(false).expect_err("missing").to_string(), "configmap \"c\" not found");
 }
 
 #[test]
@@ -81,8 +91,8 @@ fn paths_that_leave_the_volume_are_refused() {
     assert!(checked("a/b..c").is_ok());
 }
 
-#[tokio::test]
-async fn host_paths_are_checked_by_type() {
+#[test]
+fn host_paths_are_checked_by_type() {
     let dir = tempfile::tempdir().expect("directory");
     let file = dir.path().join("file");
     std::fs::write(&file, "").expect("file");
@@ -99,11 +109,7 @@ async fn host_paths_are_checked_by_type() {
         (PathBuf::from("/dev/null"), "BlockDevice", false),
     ];
     for (path, kind, fine) in cases {
-        let source = k8s_openapi::api::core::v1::HostPathVolumeSource {
-            path: path.display().to_string(),
-            type_: Some(kind.to_owned()),
-        };
-        assert_eq!(host_path::ensure(&source).await.is_ok(), fine, "{} {kind}", path.display());
+        assert_eq!(host_path::check(&path, kind).is_ok(), fine, "{} {kind}", path.display());
     }
 }
 
@@ -149,4 +155,45 @@ fn a_volume_is_missed_in_upstreams_words() {
     let error = VolumeError::SetUp { volume: "v".to_owned(), source };
     assert_eq!(error.to_string(), "MountVolume.SetUp failed for volume \"v\" ");
     assert_eq!(Chain(&error).to_string(), "MountVolume.SetUp failed for volume \"v\" : secret \"s\" not found");
+}
+
+/// Tells which directories it was given, and refuses one of them.
+struct Witness(parking_lot::Mutex<Vec<PathBuf>>);
+
+#[async_trait::async_trait]
+impl VolumePlugin for Witness {
+    fn name(&self) -> &'static str {
+        "witness"
+    }
+
+    fn supports(&self, _: &Volume) -> bool {
+        false
+    }
+
+    async fn set_up(&self, _: &SetUp<'_>) -> Result<PathBuf, KindError> {
+        Err(KindError::Unsupported)
+    }
+
+    fn tear_down(&self, dir: &Path) -> Result<(), KindError> {
+        self.0.lock().push(dir.to_owned());
+        if dir.ends_with("stuck") { Err(KindError::Unsupported) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn a_plugin_is_given_each_volume_that_an_earlier_agent_made() {
+    let root = tempfile::tempdir().expect("directory");
+    let volumes = root.path().join(VOLUMES);
+    let witness = Witness(parking_lot::Mutex::default());
+    tear_down(&witness, &volumes).expect("there is none");
+    let own = volumes.join("kubernetes.io~witness");
+    for dir in [own.join("a"), own.join("b"), volumes.join("kubernetes.io~other/c")] {
+        std::fs::create_dir_all(dir).expect("directory");
+    }
+    tear_down(&witness, &volumes).expect("tear down");
+    let mut given = std::mem::take(&mut *witness.0.lock());
+    given.sort();
+    assert_eq!(given, [own.join("a"), own.join("b")]);
+    std::fs::create_dir(own.join("stuck")).expect("directory");
+    tear_down(&witness, &volumes).expect_err("what is stuck is told, and kept");
 }

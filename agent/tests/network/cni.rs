@@ -96,7 +96,10 @@ fn a_published_port_leads_to_the_pod_from_outside_and_from_itself() {
     let next = node.network();
     node.ns
         .run(|| {
-            coracle_cni::iptables::Iptables::find().unwrap().restore("*nat\n-F CORACLE-HOSTPORTS\nCOMMIT\n").unwrap()
+            coracle_netfilter::iptables::Iptables::find()
+                .unwrap()
+                .restore("*nat\n-F CORACLE-HOSTPORTS\nCOMMIT\n")
+                .unwrap()
         })
         .unwrap();
     assert_eq!(ask(&outside.ns, "198.18.0.1:8081").unwrap_err().kind(), ErrorKind::ConnectionRefused);

@@ -1,13 +1,12 @@
 //! What one Service, or somebody else on the node, cannot do to the rest.
 
-use std::{net::SocketAddrV4, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 
-use coracle_agent::proxy::{
-    change_tracker::{Endpoint, Port, PortView, Protocol, ServiceKey, ServiceView},
-    iptables::Writer,
-    rules::Frame,
+use coracle_netfilter::{
+    engine::ServiceEngine as _,
+    iptables::{Iptables, Writer},
+    service::{Endpoint, Port, PortView, Protocol, ServiceKey, ServiceNetwork, ServiceView},
 };
-use coracle_cni::iptables::Iptables;
 use serde_json::json;
 
 use crate::{
@@ -15,8 +14,8 @@ use crate::{
     harness::{CLUSTER_CIDR, SERVICE_CIDR, ask, lab, output, wait_for},
 };
 
-fn frame() -> Frame {
-    Frame::new(&[CLUSTER_CIDR.parse().unwrap()], &[SERVICE_CIDR.parse().unwrap()])
+fn network() -> ServiceNetwork {
+    ServiceNetwork::new(&[CLUSTER_CIDR.parse().unwrap()], &[SERVICE_CIDR.parse().unwrap()])
 }
 
 fn key(name: &str) -> ServiceKey {
@@ -24,7 +23,7 @@ fn key(name: &str) -> ServiceKey {
 }
 
 fn view(last: u8) -> ServiceView {
-    let endpoint = Endpoint { address: SocketAddrV4::new([10, 244, 1, last].into(), 8080), local: true };
+    let endpoint = Endpoint { address: SocketAddr::new([10, 244, 1, last].into(), 8080), local: true };
     let port = Port { name: "p".into(), protocol: Protocol::Tcp, port: 80, node_port: None };
     ServiceView {
         cluster_ips: vec![[10, 96, 0, last].into()],
@@ -50,7 +49,7 @@ fn a_service_that_the_kernel_refuses_stops_no_other() {
         node.ns
             .run(|| {
                 // Among many at the start...
-                let mut writer = Writer::new(Iptables::variant(nft).unwrap(), frame());
+                let mut writer = Writer::new(Iptables::variant(nft).unwrap(), network());
                 let mut all: Vec<_> = (1..20).map(|n| (key(&format!("s{n}")), Some(view(n)))).collect();
                 all.insert(7, (key("refused"), Some(refused(77))));
                 writer.apply(all).unwrap();
@@ -68,7 +67,7 @@ fn a_service_that_the_kernel_refuses_stops_no_other() {
                 // What becomes usable gets its rules.
                 writer.apply(vec![(key("refused"), Some(view(78)))]).unwrap();
                 assert!(saved(nft).contains("10.96.0.78/32") && writer.refused() == 0, "nft {nft}");
-                let mut last = Writer::new(Iptables::variant(nft).unwrap(), frame());
+                let mut last = Writer::new(Iptables::variant(nft).unwrap(), network());
                 last.apply(vec![]).unwrap();
             })
             .unwrap();
@@ -82,7 +81,7 @@ fn rules_of_the_other_variant_are_removed() {
     node.ns
         .run(|| {
             for nft in [false, true, false] {
-                let mut writer = Writer::new(Iptables::variant(nft).unwrap(), frame());
+                let mut writer = Writer::new(Iptables::variant(nft).unwrap(), network());
                 writer.apply(vec![(key("web"), Some(view(9)))]).unwrap();
                 assert!(saved(nft).contains("10.96.0.9/32"), "nft {nft}");
                 assert!(!saved(!nft).contains("CORACLE-"), "nft {nft}: {}", saved(!nft));
@@ -98,7 +97,7 @@ fn own_changes_are_told_from_those_of_others() {
     node.ns
         .run(|| {
             let iptables = Iptables::variant(true).unwrap();
-            let mut writer = Writer::new(iptables.clone(), frame());
+            let mut writer = Writer::new(iptables.clone(), network());
             writer.apply(vec![(key("a"), Some(view(1)))]).unwrap();
             assert!(!writer.reconcile().unwrap() && !writer.is_disturbed());
             // A change of both tables, and one of one table.

@@ -3,16 +3,15 @@
 use std::{
     collections::HashSet,
     io::ErrorKind,
-    net::{Ipv4Addr, SocketAddrV4},
+    net::{Ipv4Addr, SocketAddr},
     time::Duration,
 };
 
-use coracle_agent::proxy::{
-    change_tracker::{Endpoint, Port, PortView, Protocol, ServiceKey, ServiceView},
-    iptables::Writer,
-    rules::Frame,
+use coracle_netfilter::{
+    engine::ServiceEngine as _,
+    iptables::{Iptables, Writer},
+    service::{Endpoint, Port, PortView, Protocol, ServiceKey, ServiceNetwork, ServiceView},
 };
-use coracle_cni::iptables::Iptables;
 use serde_json::json;
 
 use crate::{
@@ -314,7 +313,7 @@ fn counters(node: &Node) -> u64 {
 fn rules_read_back_as_they_were_written_in_both_variants() {
     let Some(lab) = lab("variants") else { return };
     let node = lab.node(1);
-    let endpoint = |ip: [u8; 4], local| Endpoint { address: SocketAddrV4::new(ip.into(), 8080), local };
+    let endpoint = |ip: [u8; 4], local| Endpoint { address: SocketAddr::new(ip.into(), 8080), local };
     let port = |protocol, port, node_port| Port { name: "p".into(), protocol, port, node_port };
     let endpoints =
         vec![endpoint([10, 244, 1, 2], true), endpoint([10, 244, 2, 2], false), endpoint([10, 244, 3, 3], false)];
@@ -347,17 +346,17 @@ fn rules_read_back_as_they_were_written_in_both_variants() {
     for nft in [true, false] {
         node.ns
             .run(|| {
-                let frame = Frame::new(&[CLUSTER_CIDR.parse().unwrap()], &[SERVICE_CIDR.parse().unwrap()])
+                let network = ServiceNetwork::new(&[CLUSTER_CIDR.parse().unwrap()], &[SERVICE_CIDR.parse().unwrap()])
                     .with_pod_interface(Some("coracle0".into()))
                     .with_node_ip(Some(node.address.into()));
-                let mut writer = Writer::new(Iptables::variant(nft).unwrap(), frame.clone());
+                let mut writer = Writer::new(Iptables::variant(nft).unwrap(), network.clone());
                 writer
                     .apply(vec![(key("a"), Some(view(None, 1, true))), (key("b"), Some(view(Some(600), 2, false)))])
                     .unwrap();
                 assert!(!writer.reconcile().unwrap(), "nft {nft}: complete");
                 writer.apply(vec![(key("c"), Some(view(Some(60), 3, true))), (key("a"), None)]).unwrap();
                 assert!(!writer.reconcile().unwrap(), "nft {nft}: changed");
-                let mut next = Writer::new(Iptables::variant(nft).unwrap(), frame);
+                let mut next = Writer::new(Iptables::variant(nft).unwrap(), network);
                 next.apply(vec![(key("d"), None)]).unwrap();
                 assert!(!next.reconcile().unwrap(), "nft {nft}: emptied");
             })

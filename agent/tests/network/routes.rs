@@ -121,7 +121,7 @@ fn neighbours_use_the_overlay_when_the_server_says_so() {
     // A fabric that drops pods' addresses: whatever is not in an envelope.
     for node in [&first, &second] {
         let rules = "*mangle\n-A PREROUTING -i eth0 -s 10.244.0.0/16 -j DROP\nCOMMIT\n";
-        node.ns.run(|| coracle_cni::iptables::Iptables::find().unwrap().restore(rules).unwrap()).unwrap();
+        node.ns.run(|| coracle_netfilter::iptables::Iptables::find().unwrap().restore(rules).unwrap()).unwrap();
     }
     let (client, server) = (first.pod(&network, "client", vec![]), second.pod(&other, "server", vec![]));
     let _serving = server.serve("server");

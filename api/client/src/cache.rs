@@ -4,14 +4,16 @@
 //! asked for again and again has an [`Index`], so that nobody looks through a namespace for a few objects of it.
 
 mod index;
+pub mod labels;
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use kube::{Resource, runtime::watcher::Event};
+use kube::Resource;
 use parking_lot::RwLock;
 
 use self::index::Indexes;
 pub use self::index::{By, Index, controlled_by, orphans_of};
+use crate::reflector::{Event, number};
 
 /// Namespace and name of an object; the namespace is empty for cluster-wide kinds.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,6 +85,8 @@ pub struct Cache<K> {
 struct Content<K> {
     objects: Objects<K>,
     indexes: Indexes<K>,
+    /// Everything up to it is here.
+    revision: u64,
 }
 
 impl<K> fmt::Debug for Cache<K> {
@@ -102,15 +106,22 @@ impl<K: Resource> Cache<K> {
     /// Without objects.
     #[must_use]
     pub fn new() -> Self {
-        Self { content: RwLock::new(Content { objects: BTreeMap::new(), indexes: Indexes::default() }) }
+        Self { content: RwLock::new(Content { objects: BTreeMap::new(), indexes: Indexes::default(), revision: 0 }) }
     }
 
     /// Keeps an index from now on. One of that name that is there already is shared.
     pub fn index(self: &Arc<Self>, index: Index<K>) -> By<K> {
         let mut content = self.content.write();
-        let Content { objects, indexes } = &mut *content;
+        let Content { objects, indexes, .. } = &mut *content;
         let slot = indexes.add(index, objects.values().flat_map(BTreeMap::values));
         By::new(Arc::clone(self), slot)
+    }
+
+    /// The newest revision that shows here, with all before it; 0 before the first list. The server counts all kinds
+    /// together, so a write shows once this is not less than what it was answered with.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.content.read().revision
     }
 
     /// One object.
@@ -127,6 +138,12 @@ impl<K: Resource> Cache<K> {
             .get(namespace)
             .map(|named| named.values().filter(|object| keep(object)).cloned().collect())
             .unwrap_or_default()
+    }
+
+    /// Whether there is any object in this namespace.
+    #[must_use]
+    pub fn has_any_in(&self, namespace: &str) -> bool {
+        self.content.read().objects.contains_key(namespace)
     }
 
     /// All objects that pass `keep`, in order of key.
@@ -171,8 +188,12 @@ impl<K: Resource> Writer<K> {
             }
             Event::Delete(object) => {
                 let gone = Arc::new(object);
-                cache.content.write().remove(&Key::of(gone.as_ref()));
+                cache.content.write().remove(&gone);
                 report(Change::Deleted(&gone));
+            }
+            Event::Progress(revision) => {
+                let mut content = cache.content.write();
+                content.revision = content.revision.max(revision);
             }
         }
     }
@@ -220,6 +241,7 @@ fn insert<K: Resource>(objects: &mut Objects<K>, object: Arc<K>) -> Option<Arc<K
 impl<K: Resource> Content<K> {
     /// Returns what was there under the same name.
     fn put(&mut self, new: Arc<K>) -> Option<Arc<K>> {
+        self.advance(&new);
         let old = insert(&mut self.objects, new.clone());
         if let Some(old) = &old {
             self.indexes.remove(old);
@@ -228,7 +250,9 @@ impl<K: Resource> Content<K> {
         old
     }
 
-    fn remove(&mut self, key: &Key) {
+    fn remove(&mut self, gone: &Arc<K>) {
+        self.advance(gone);
+        let key = Key::of(gone.as_ref());
         let Some(named) = self.objects.get_mut(&key.namespace) else { return };
         let gone = named.remove(&key.name);
         if named.is_empty() {
@@ -237,6 +261,11 @@ impl<K: Resource> Content<K> {
         if let Some(gone) = gone {
             self.indexes.remove(&gone);
         }
+    }
+
+    fn advance(&mut self, changed: &Arc<K>) {
+        let revision = changed.meta().resource_version.as_deref().and_then(number);
+        self.revision = self.revision.max(revision.unwrap_or_default());
     }
 
     fn replace(&mut self, fresh: Objects<K>) -> Objects<K> {
@@ -350,6 +379,9 @@ mod tests {
         assert_eq!(names("u"), ["a", "b", "before"], "in order of name");
         assert!(all(controlled_by("another", "u")).is_empty(), "a reference reaches no other namespace");
         assert_eq!(all(orphans_of("ns")), ["orphan"]);
+        let claimable = by.controlled_or_orphaned("ns", "u");
+        let claimable: Vec<_> = claimable.iter().filter_map(|object| object.metadata.name.clone()).collect();
+        assert_eq!(claimable, ["a", "b", "before", "orphan"]);
         apply(Event::Apply(owned("a", "5", None)));
         apply(Event::Delete(owned("b", "6", Some("another by now"))));
         assert_eq!(names("u"), ["before"]);

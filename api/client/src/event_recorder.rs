@@ -35,7 +35,7 @@ use serde_json::json;
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use self::correlator::{Correlator, Identity};
+use self::correlator::{Correlator, Identity, cut};
 
 /// Events waiting to be written: a burst of 50 pods makes about 200, every pod of a full node may tell eight at once.
 const QUEUE_LENGTH: usize = 1024;
@@ -150,10 +150,7 @@ impl EventRecorder {
 
     /// As [`EventRecorder::record`], with everything said.
     pub fn note(&self, mut note: Note) {
-        if note.message.len() > MAX_MESSAGE {
-            let end = (0..=MAX_MESSAGE).rev().find(|&at| note.message.is_char_boundary(at)).unwrap_or(0);
-            note.message.truncate(end);
-        }
+        cut(&mut note.message, MAX_MESSAGE);
         let queued = Queued { note, at: Timestamp::now(), due: Instant::now() + self.delay };
         if let Err(mpsc::error::TrySendError::Full(lost)) = self.notes.try_send(queued) {
             let dropped = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
@@ -186,18 +183,21 @@ pub fn reference_to<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReferenc
 }
 
 impl EventWriter {
-    /// Writes events until `shutdown`.
+    /// Writes events until `shutdown`. What is not written by then is lost, as events may be: nobody waits for a server
+    /// that does not answer.
     pub async fn run(mut self, shutdown: CancellationToken) {
+        let _ = shutdown.run_until_cancelled(self.write_all()).await;
+    }
+
+    /// Round by round, until all recorders are gone.
+    async fn write_all(&mut self) {
         let mut waiting = Vec::with_capacity(ROUND);
-        loop {
-            let count = tokio::select! {
-                () = shutdown.cancelled() => return,
-                count = self.notes.recv_many(&mut waiting, ROUND) => count,
-            };
-            let Some(last) = waiting.last().filter(|_| count > 0) else { return };
-            tokio::time::sleep_until(last.due).await;
+        while self.notes.recv_many(&mut waiting, ROUND).await > 0 {
+            if let Some(last) = waiting.last() {
+                tokio::time::sleep_until(last.due).await;
+            }
             let writes = self.correlator.round(waiting.drain(..), Instant::now());
-            let this = &self;
+            let this = &*self;
             let sending = writes.into_iter().map(|write| async move { this.send(write).await });
             let failed: Vec<Identity> = futures::stream::iter(sending)
                 .buffer_unordered(IN_FLIGHT)

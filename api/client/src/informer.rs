@@ -9,33 +9,41 @@ use std::{
     time::Duration,
 };
 
-use coracle_telemetry::Backoff;
-use futures::StreamExt;
-use kube::{
-    Api, Resource,
-    runtime::watcher::{self, watcher},
-};
+use coracle_telemetry::{Backoff, Doubling};
+use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::warn;
 
-use crate::cache::{By, Cache, Change, Index, Writer};
+pub use crate::reflector::Selection;
+use crate::{
+    cache::{By, Cache, Change, Index, Key, Writer},
+    feed::{Feed, Pending},
+    pulse::{Pulse, pause_or_return},
+    reflector::{Event, Reflector, number},
+};
 
 /// First and longest pause between attempts to watch.
-const RETRY_FIRST: Duration = Duration::from_millis(50);
-const RETRY_CAP: Duration = Duration::from_secs(10);
+const RETRY: Doubling = Doubling::new(Duration::from_millis(50), Duration::from_secs(10));
 
+type Keep<K> = Box<dyn FnMut(&K) -> bool + Send>;
 type Handler<K> = Box<dyn Fn(&Change<'_, K>) + Send + Sync>;
+type ProgressHandler = Box<dyn Fn(u64) + Send + Sync>;
 
 /// A watch to be: register handlers, then [`Informer::run`] it.
 pub struct Informer<K: 'static> {
     api: Api<K>,
-    config: watcher::Config,
+    selection: Selection,
     trim: Box<dyn FnMut(&mut K) + Send>,
+    keep: Option<Keep<K>>,
     cache: Arc<Cache<K>>,
     handlers: Vec<Handler<K>>,
+    on_progress: Vec<ProgressHandler>,
+    feeds: Vec<Arc<Pending>>,
     synced: watch::Sender<bool>,
+    retry: Doubling,
+    pulse: Pulse,
 }
 
 impl<K> Debug for Informer<K> {
@@ -48,17 +56,36 @@ impl<K> Informer<K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
-    /// Follows what `config` selects of `api`. `trim` drops what nobody reads.
-    pub fn new(api: Api<K>, config: watcher::Config, trim: impl FnMut(&mut K) + Send + 'static) -> Self {
-        let config = config.streaming_lists();
+    /// Follows what `selection` has of `api`. `trim` drops what nobody reads.
+    pub fn new(api: Api<K>, selection: Selection, trim: impl FnMut(&mut K) + Send + 'static) -> Self {
         Self {
             api,
-            config,
+            selection,
             trim: Box::new(trim),
+            keep: None,
             cache: Arc::new(Cache::new()),
             handlers: Vec::new(),
+            on_progress: Vec::new(),
+            feeds: Vec::new(),
             synced: watch::Sender::new(false),
+            retry: RETRY,
+            pulse: Pulse::default(),
         }
+    }
+
+    /// Takes objects that do not pass `keep` as not there: a selection that the server cannot make.
+    #[must_use]
+    pub fn only(mut self, keep: impl FnMut(&K) -> bool + Send + 'static) -> Self {
+        self.keep = Some(Box::new(keep));
+        self
+    }
+
+    /// With other pauses between attempts to watch, which end early when `pulse` tells of the API's return.
+    #[must_use]
+    pub fn woken_by(mut self, pulse: &Pulse, retry: Doubling) -> Self {
+        self.pulse = pulse.clone();
+        self.retry = retry;
+        self
     }
 
     /// An index of the cache, from now on. One of that name that is there already is shared.
@@ -71,6 +98,12 @@ where
     #[must_use]
     pub fn name(&self) -> &'static str {
         std::any::type_name::<K>()
+    }
+
+    /// Where the objects come from.
+    #[must_use]
+    pub fn api(&self) -> &Api<K> {
+        &self.api
     }
 
     /// Where the objects are. It fills once the informer runs.
@@ -90,52 +123,135 @@ where
         self.handlers.push(Box::new(handler));
     }
 
+    /// Runs `handler` when the cache shows everything up to another revision, after the handlers of the changes.
+    pub(crate) fn on_progress(&mut self, handler: impl Fn(u64) + Send + Sync + 'static) {
+        self.on_progress.push(Box::new(handler));
+    }
+
+    /// What changes among the objects that `is_wanted`, for a reader that takes it when it has time.
+    #[must_use]
+    pub fn feed(&mut self, is_wanted: impl Fn(&K) -> bool + Send + Sync + 'static) -> Feed<K> {
+        let pending = Arc::new(Pending::default());
+        self.feeds.push(Arc::clone(&pending));
+        let feed = Feed::new(self.cache(), Arc::clone(&pending), self.synced());
+        self.on_change(move |change| {
+            let was_wanted = matches!(change, Change::Updated { old, .. } if is_wanted(old));
+            if was_wanted || is_wanted(change.latest()) {
+                pending.add(Key::of(change.latest().as_ref()));
+            }
+        });
+        feed
+    }
+
     /// Watches until `shutdown`, over any number of failures of the server.
     pub async fn run(self, shutdown: CancellationToken) {
-        let Self { api, mut config, mut trim, cache, handlers, synced } = self;
-        let mut retry = Backoff::new(RETRY_FIRST, RETRY_CAP);
+        let _ = shutdown.run_until_cancelled(self.watch()).await;
+    }
+
+    async fn watch(self) {
+        let Self { api, selection, mut trim, mut keep, cache, handlers, on_progress, feeds, synced, retry, pulse } =
+            self;
+        let mut retry = Backoff::of(retry);
+        let mut back = pulse.subscribe();
         let mut writer = Writer::new();
-        'session: loop {
-            let mut events = std::pin::pin!(watcher(api.clone(), config.clone()));
-            loop {
-                let event = tokio::select! {
-                    () = shutdown.cancelled() => return,
-                    event = events.next() => event,
-                };
-                match event {
-                    Some(Ok(event)) => {
+        let mut events = Reflector::new(api, selection);
+        loop {
+            let mut event = match events.next().await {
+                Ok(event) => event,
+                Err(error) => {
+                    warn!(kind = %K::kind(&()), error = &error as &dyn std::error::Error, "watch failed, trying again");
+                    if pause_or_return(&mut back, retry.pause()).await {
                         retry.reset();
-                        let listed = matches!(event, watcher::Event::InitDone);
-                        let event = event.modify(|object| {
-                            object.meta_mut().managed_fields = None;
-                            trim(object);
-                        });
-                        writer.apply(&cache, event, |change| handlers.iter().for_each(|handler| handler(&change)));
-                        if listed {
-                            synced.send_replace(true);
-                        }
                     }
-                    Some(Err(error)) => {
-                        warn!(kind = %K::kind(&()), error = &error as &dyn std::error::Error, "watch failed, trying again");
-                        tokio::select! {
-                            () = shutdown.cancelled() => return,
-                            () = tokio::time::sleep(retry.pause()) => {}
-                        }
-                        // The watcher would ask in the same way for ever: another one has to list.
-                        if refuses_streaming(&error) {
-                            debug!(kind = %K::kind(&()), "no streaming lists, listing instead");
-                            config.initial_list_strategy = watcher::InitialListStrategy::ListWatch;
-                            continue 'session;
-                        }
-                    }
-                    None => continue 'session,
+                    continue;
                 }
+            };
+            if !matches!(event, Event::Init) {
+                retry.reset();
+            }
+            let mut at = None;
+            if let Event::InitApply(object) | Event::Apply(object) | Event::Delete(object) = &mut event {
+                object.meta_mut().managed_fields = None;
+                trim(object);
+            }
+            if let Event::Apply(object) | Event::Delete(object) = &event {
+                at = object.meta().resource_version.as_deref().and_then(number);
+            }
+            let listed = matches!(event, Event::InitDone);
+            let before = cache.revision();
+            if let Some(event) = selected(event, keep.as_mut(), &cache) {
+                writer.apply(&cache, event, |change| handlers.iter().for_each(|handler| handler(&change)));
+            }
+            // What is left out has been seen as well.
+            if let Some(at) = at {
+                writer.apply(&cache, Event::Progress(at), |_| {});
+            }
+            if cache.revision() != before {
+                on_progress.iter().for_each(|handler| handler(cache.revision()));
+            }
+            if listed && !synced.send_replace(true) {
+                feeds.iter().for_each(|feed| feed.wake());
             }
         }
     }
 }
 
-/// Whether the server does not know `sendInitialEvents`.
-fn refuses_streaming(error: &watcher::Error) -> bool {
-    matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 422 || status.code == 400)
+/// What an event is to a reader who sees only what passes `keep`: one that passes no more is gone, as it was.
+fn selected<K: Resource<DynamicType = ()> + Clone>(
+    event: Event<K>,
+    keep: Option<&mut Keep<K>>,
+    cache: &Cache<K>,
+) -> Option<Event<K>> {
+    let Some(keep) = keep else { return Some(event) };
+    match event {
+        Event::InitApply(object) if !keep(&object) => None,
+        Event::Apply(object) | Event::Delete(object) if !keep(&object) => {
+            let known = cache.get(&Key::of(&object))?;
+            Some(Event::Delete(K::clone(&known)))
+        }
+        event => Some(event),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::ResourceExt;
+
+    use super::*;
+
+    #[test]
+    fn what_passes_no_more_is_gone_and_what_never_passed_was_not_there() {
+        let (cache, mut writer, mut seen) = (Cache::new(), Writer::new(), Vec::new());
+        let mut keep: Keep<ConfigMap> = Box::new(|object| object.data.is_some());
+        let object = |name: &str, wanted: bool| {
+            let metadata = kube::api::ObjectMeta { name: Some(name.into()), ..Default::default() };
+            ConfigMap { metadata, data: wanted.then(BTreeMap::new), ..ConfigMap::default() }
+        };
+        for event in [
+            Event::Init,
+            Event::InitApply(object("a", true)),
+            Event::InitApply(object("b", false)),
+            Event::InitDone,
+            Event::Apply(object("c", false)),
+            Event::Apply(object("b", true)),
+            Event::Apply(object("a", false)),
+            Event::Apply(object("a", false)),
+            Event::Delete(object("c", false)),
+            Event::Delete(object("b", false)),
+        ] {
+            let Some(event) = selected(event, Some(&mut keep), &cache) else { continue };
+            writer.apply(&cache, event, |change| {
+                let what = match change {
+                    Change::Added(_) => "added",
+                    Change::Updated { .. } => "updated",
+                    Change::Deleted(_) => "deleted",
+                };
+                seen.push(format!("{what} {}", change.latest().name_any()));
+            });
+        }
+        assert_eq!(seen, ["added a", "added b", "deleted a", "deleted b"]);
+    }
 }

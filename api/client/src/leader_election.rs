@@ -88,7 +88,8 @@ impl Lock for Api<Lease> {
 }
 
 /// Stands until it leads, then runs `lead` for as long as it does; `lead` ends with the token that it gets. At the end the
-/// Lease is given back, so that another need not wait.
+/// Lease is given back, so that another need not wait. Where it is lost, `lead` is dropped after `lease_duration` less
+/// `renew_deadline`, wherever it is: it must have no tasks of its own that live on.
 ///
 /// # Errors
 /// [`Lost`]: stand again.
@@ -102,18 +103,19 @@ where
     L: Lock,
     F: Future<Output = ()>,
 {
+    let grace = election.lease_duration.saturating_sub(election.renew_deadline);
     let mut candidate = Candidate { lock, election, observed: None };
-    if stop.run_until_cancelled(candidate.acquire()).await.is_none() {
+    let Some(acquired) = stop.run_until_cancelled(candidate.acquire()).await else {
         // Perhaps a write was under way that has made it the leader.
         candidate.release().await;
         return Ok(());
-    }
+    };
     tracing::info!(lease = candidate.election.lease, identity = candidate.election.identity, "leads");
     let leading = stop.child_token();
     let mut work = pin!(lead(leading.clone()));
     let lost = tokio::select! {
         () = &mut work => None,
-        lost = candidate.renew() => Some(lost),
+        lost = candidate.renew(acquired) => Some(lost),
     };
     match lost {
         None => {
@@ -122,7 +124,10 @@ where
         }
         Some(lost) => {
             leading.cancel();
-            work.await;
+            // Then another may lead: what has not come to rest is cut off.
+            if timeout(grace, work).await.is_err() {
+                tracing::warn!(lease = candidate.election.lease, "what was led did not end in time and is cut off");
+            }
             Err(lost)
         }
     }
@@ -141,23 +146,28 @@ struct Candidate<L> {
 }
 
 impl<L: Lock> Candidate<L> {
-    /// Returns once it leads.
-    async fn acquire(&mut self) {
-        while !self.attempt().await {
+    /// Returns once it leads, with the time at which the write that made it the leader was sent.
+    async fn acquire(&mut self) -> Instant {
+        loop {
+            let begun = Instant::now();
+            if self.attempt().await {
+                return begun;
+            }
             // Not all at once: up to 2.2 times the period, as upstream.
             let period = self.election.retry_period;
             tokio::time::sleep(period.mul_f64(1.0 + 1.2 * rand::random::<f64>())).await;
         }
     }
 
-    /// Renews for as long as it can.
-    async fn renew(&mut self) -> Lost {
-        let mut renewed = Instant::now();
+    /// Renews for as long as it can. `renewed` is when the last write was sent: others may count from then on, and an
+    /// answer that took its time is no reason to lead for longer.
+    async fn renew(&mut self, mut renewed: Instant) -> Lost {
         loop {
             tokio::time::sleep(self.election.retry_period).await;
             let deadline = renewed + self.election.renew_deadline;
+            let begun = Instant::now();
             if tokio::time::timeout_at(deadline, self.attempt()).await.unwrap_or(false) {
-                renewed = Instant::now();
+                renewed = begun;
             } else if Instant::now() + self.election.retry_period >= deadline || self.is_anothers() {
                 let Election { lease, identity, .. } = self.election.clone();
                 return Lost { lease, identity };

@@ -1,13 +1,18 @@
 //! What every client of the API needs beside `kube`: client-go's part.
 //!
 //! ```text
-//! watch > Informer (one a kind) > Cache, with indexes > handlers > WorkQueue > reconcile(key) > API calls > events
+//! Reflector > Informer (one a kind) > Cache, with indexes > handlers > WorkQueue > reconcile(key) > API calls > events
+//!                                                         > Feed, for who looks when he has time
 //! ```
 //!
 //! | module | does |
 //! |---|---|
+//! | [`reflector`] | list and watch without a gap |
 //! | [`informer`], [`cache`] | one watch a kind, its objects shared by all readers, found by index |
+//! | [`feed`] | what has changed since a reader has looked |
+//! | [`pulse`] | the API server has answered again |
 //! | [`work_queue`], [`controller`] | one reconcile a key at a time; failures come back later and block nobody |
+//! | [`own_writes`] | what was written and does not show yet |
 //! | [`tasks`] | starts readers once their caches are complete |
 //! | [`event_recorder`] | Events: aggregated, bounded, written in batches |
 //! | [`leader_election`] | one of several by a Lease |
@@ -21,7 +26,11 @@ pub mod cache;
 pub mod controller;
 pub mod errors;
 pub mod event_recorder;
+pub mod feed;
 pub mod informer;
 pub mod leader_election;
+pub mod own_writes;
+pub mod pulse;
+pub mod reflector;
 pub mod tasks;
 pub mod work_queue;

@@ -11,15 +11,13 @@
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     hash::Hash,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-    },
     time::{Duration, SystemTime},
 };
 
-use coracle_api::exposition::{Family, Kind, Registry, Times};
-use coracle_telemetry::Doubling;
+use coracle_telemetry::{
+    Doubling,
+    metrics::{Counter, Gauge, Histogram, MetricsRegistry},
+};
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
@@ -69,44 +67,27 @@ pub struct WorkQueue<K> {
     wake: Notify,
 }
 
-static DEPTH: Family = Family { name: "workqueue_depth", kind: Kind::Gauge, help: "Current depth of workqueue" };
-static ADDS: Family =
-    Family { name: "workqueue_adds_total", kind: Kind::Counter, help: "Total number of adds handled by workqueue" };
-static RETRIES: Family = Family {
-    name: "workqueue_retries_total",
-    kind: Kind::Counter,
-    help: "Total number of retries handled by workqueue",
-};
-static WAITS: Family = Family {
-    name: "workqueue_queue_duration_seconds",
-    kind: Kind::Histogram,
-    help: "How long in seconds an item stays in workqueue before being requested.",
-};
-static WORK: Family = Family {
-    name: "workqueue_work_duration_seconds",
-    kind: Kind::Histogram,
-    help: "How long in seconds processing an item from workqueue takes.",
-};
-
 /// What `/metrics` tells of a queue.
 #[derive(Debug)]
 struct Figures {
-    depth: Arc<AtomicI64>,
-    adds: Arc<AtomicI64>,
-    retries: Arc<AtomicI64>,
-    waits: Arc<Times>,
-    work: Arc<Times>,
+    depth: Gauge,
+    adds: Counter,
+    retries: Counter,
+    waits: Histogram,
+    work: Histogram,
 }
 
 impl Figures {
-    fn new(metrics: &Registry, name: &str) -> Self {
+    fn new(metrics: &MetricsRegistry, name: &str) -> Self {
         let labels = [("name", name)];
+        let wait = "How long in seconds an item stays in workqueue before being requested";
+        let work = "How long in seconds processing an item from workqueue takes";
         Self {
-            depth: metrics.number(&DEPTH, &labels),
-            adds: metrics.number(&ADDS, &labels),
-            retries: metrics.number(&RETRIES, &labels),
-            waits: metrics.times(&WAITS, &labels),
-            work: metrics.times(&WORK, &labels),
+            depth: metrics.gauge("workqueue_depth", "Current depth of workqueue", &labels),
+            adds: metrics.counter("workqueue_adds", "Total number of adds handled by workqueue", &labels),
+            retries: metrics.counter("workqueue_retries", "Total number of retries handled by workqueue", &labels),
+            waits: metrics.histogram("workqueue_queue_duration_seconds", wait, &labels),
+            work: metrics.histogram("workqueue_work_duration_seconds", work, &labels),
         }
     }
 }
@@ -130,9 +111,9 @@ struct State<K> {
 
 impl<K: Clone + Eq + Hash> WorkQueue<K> {
     /// A queue that counts in `metrics`.
-    pub fn named(metrics: &Registry, name: &str) -> Self {
+    pub fn named(metrics: &MetricsRegistry, name: &str) -> Self {
         let figures = Figures::new(metrics, name);
-        figures.depth.store(0, Ordering::Relaxed);
+        figures.depth.set(0);
         Self {
             state: Mutex::new(State {
                 ready: VecDeque::new(),
@@ -163,7 +144,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
             return self.add(key);
         }
         let mut state = self.state.lock();
-        state.figures.retries.fetch_add(1, Ordering::Relaxed);
+        state.figures.retries.inc();
         let at = Instant::now() + delay;
         if let Some(&(earlier, _)) = state.due.get(&key)
             && earlier <= at
@@ -236,11 +217,11 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     pub fn done(&self, key: &K) {
         let mut state = self.state.lock();
         if let Some(began) = state.processing.remove(key) {
-            state.figures.work.observe(began.elapsed());
+            state.figures.work.observe(began.elapsed().as_secs_f64());
         }
         if state.dirty.contains_key(key) {
             state.ready.push_back(key.clone());
-            state.figures.depth.fetch_add(1, Ordering::Relaxed);
+            state.figures.depth.inc();
             drop(state);
             self.wake.notify_one();
         }
@@ -260,12 +241,12 @@ impl<K: Clone + Eq + Hash> State<K> {
             return false;
         }
         self.dirty.insert(key.clone(), Instant::now());
-        self.figures.adds.fetch_add(1, Ordering::Relaxed);
+        self.figures.adds.inc();
         if self.processing.contains_key(&key) {
             return false;
         }
         self.ready.push_back(key);
-        self.figures.depth.fetch_add(1, Ordering::Relaxed);
+        self.figures.depth.inc();
         true
     }
 
@@ -284,9 +265,9 @@ impl<K: Clone + Eq + Hash> State<K> {
     fn take(&mut self) -> Option<K> {
         let key = self.ready.pop_front()?;
         if let Some(added) = self.dirty.remove(&key) {
-            self.figures.waits.observe(added.elapsed());
+            self.figures.waits.observe(added.elapsed().as_secs_f64());
         }
-        self.figures.depth.fetch_sub(1, Ordering::Relaxed);
+        self.figures.depth.dec();
         self.processing.insert(key.clone(), Instant::now());
         Some(key)
     }
@@ -297,7 +278,7 @@ mod tests {
     use super::*;
 
     fn queue() -> WorkQueue<&'static str> {
-        WorkQueue::named(&Registry::default(), "test")
+        WorkQueue::named(&MetricsRegistry::default(), "test")
     }
 
     async fn next_now(queue: &WorkQueue<&'static str>) -> Option<&'static str> {
@@ -407,7 +388,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_passes_is_counted_under_upstreams_names() {
-        let metrics = Registry::default();
+        let metrics = MetricsRegistry::default();
         let queue = WorkQueue::named(&metrics, "deployment");
         queue.add("a");
         queue.add("a");
@@ -415,9 +396,7 @@ mod tests {
         assert_eq!(next_now(&queue).await, Some("a"));
         queue.done(&"a");
         queue.add_rate_limited("a");
-        let mut out = coracle_api::exposition::Exposition::default();
-        metrics.write(&mut out);
-        let text = out.finish();
+        let text = metrics.text();
         for line in [
             "workqueue_depth{name=\"deployment\"} 1",
             "workqueue_adds_total{name=\"deployment\"} 2",

@@ -1,5 +1,7 @@
 //! The visitor that JSON, YAML and JSON values share: it walks the schema while the parser walks the text.
 
+mod free;
+
 use std::{borrow::Cow, fmt};
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -105,10 +107,10 @@ fn push_name(path: &mut String, name: &str) {
     path.push_str(name);
 }
 
-/// Reads an object of a type.
+/// Reads an object of a type; without one, whatever is in it.
 pub(super) struct ObjectSeed<'c> {
     pub(super) context: &'c mut Context,
-    pub(super) ty: Type,
+    pub(super) ty: Option<Type>,
 }
 
 impl<'de> DeserializeSeed<'de> for ObjectSeed<'_> {
@@ -127,7 +129,10 @@ impl<'de> Visitor<'de> for ObjectSeed<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, access: A) -> Result<Value, A::Error> {
-        read_object(self.context, self.ty, access)
+        match self.ty {
+            Some(ty) => read_object(self.context, ty, access),
+            None => free::read_object(self.context, access),
+        }
     }
 
     fn visit_bool<E: Error>(self, _: bool) -> Result<Value, E> {

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{schema::Type, status::quote};
 
-pub(super) fn parse(body: &[u8], ty: Type, context: &mut Context) -> Result<Value, Failure> {
+pub(super) fn parse(body: &[u8], ty: Option<Type>, context: &mut Context) -> Result<Value, Failure> {
     yaml_bounds::check(body).map_err(|why| Failure::Syntax(format!("error converting YAML to JSON: yaml: {why}")))?;
     let deserializer = serde_yaml::Deserializer::from_slice(body);
     let object = ObjectSeed { context: &mut *context, ty }.deserialize(deserializer).map_err(|error| {

@@ -12,6 +12,7 @@
 
 mod managers;
 mod set;
+mod structural;
 mod typed;
 
 use serde_json::Value;
@@ -19,11 +20,13 @@ use serde_json::Value;
 use self::{
     managers::{Manager, Managers},
     set::Set,
-    typed::Shape,
+};
+pub use self::{
+    structural::Typing,
+    typed::{Shape, Typed},
 };
 use crate::{
     meta,
-    schema::Type,
     status::{Cause, Status, quote},
 };
 
@@ -62,12 +65,18 @@ const UNOWNED_METADATA: [&str; 8] = [
 ///
 /// # Errors
 /// 400 if `config` has `managedFields`; 409 with a cause for each field that another manager owns, unless `force`.
-pub fn apply(ty: Type, live: Option<&Value>, config: &Value, writer: Writer<'_>, force: bool) -> Result<Value, Status> {
+pub fn apply(
+    ty: impl Typed,
+    live: Option<&Value>,
+    config: &Value,
+    writer: Writer<'_>,
+    force: bool,
+) -> Result<Value, Status> {
     let given = meta::get_array(config, &["metadata", "managedFields"]);
     if !given.is_empty() {
         return Err(Status::bad_request("metadata.managedFields must be nil"));
     }
-    let shape = Shape::of_type(ty);
+    let shape = ty.shape();
     typed::check(config, shape, "")
         .map_err(|why| Status::bad_request(format!("failed to create typed patch object: {why}")))?;
     let mut managers = live.map_or_else(Managers::default, Managers::read);
@@ -113,8 +122,8 @@ fn last_applied(live: &Value, writer: Writer<'_>) -> Option<Value> {
 
 /// Tracks a write that is no apply: what `new` has otherwise than `old` becomes the writer's. Sets `managedFields` of
 /// `new`.
-pub fn track(ty: Type, old: Option<&Value>, new: &mut Value, writer: Writer<'_>) {
-    let shape = Shape::of_type(ty);
+pub fn track(ty: impl Typed, old: Option<&Value>, new: &mut Value, writer: Writer<'_>) {
+    let shape = ty.shape();
     let given = meta::get_array(new, &["metadata", "managedFields"]);
     // One empty entry is how a client resets the list.
     let reset = given == [serde_json::json!({})];

@@ -6,6 +6,7 @@
 //! | [`Backoff`], [`Doubling`] | how long to wait before the next try |
 //! | [`Tasks`], [`spawn`] | the one place where tasks are started: what becomes of one that panics or ends |
 //! | [`Health`] | which parts of the process are unwell |
+//! | [`metrics`] | figures, for `/metrics` |
 //!
 //! Knows none of the parts.
 #![forbid(unsafe_code)]
@@ -14,6 +15,7 @@
 mod backoff;
 mod chain;
 mod health;
+pub mod metrics;
 mod tasks;
 
 pub use backoff::{Backoff, Doubling};

@@ -12,7 +12,7 @@ use std::{
     any::Any,
     collections::HashMap,
     error::Error,
-    panic::{AssertUnwindSafe, resume_unwind},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::pin,
     time::Duration,
 };
@@ -125,6 +125,19 @@ impl Tasks {
     /// # Errors
     /// Which task it was.
     pub async fn watch(&mut self) -> Result<(), TaskEnded> {
+        let ended = self.first_end().await;
+        if ended.is_err() {
+            self.stop.cancel();
+        }
+        ended
+    }
+
+    /// As [`Tasks::watch`], and leaves the others running: for a group that has to outlive those it works for, and is
+    /// ended by [`Tasks::finish`] after them.
+    ///
+    /// # Errors
+    /// Which task it was.
+    pub async fn first_end(&mut self) -> Result<(), TaskEnded> {
         let ended = tokio::select! {
             biased;
             () = self.stop.cancelled() => return Ok(()),
@@ -140,7 +153,6 @@ impl Tasks {
         }
         let failure = self.judge(ended);
         tracing::error!(error = %Chain(&failure), "a task has ended early; what belongs to it ends");
-        self.stop.cancel();
         Err(failure)
     }
 
@@ -204,7 +216,14 @@ async fn keep<F>(
 {
     let mut backoff = Backoff::of(pauses);
     while !stop.is_cancelled() {
-        let mut run = pin!(AssertUnwindSafe(start(stop.child_token())).catch_unwind());
+        // What `start` does before its first await may panic as well.
+        let begun = catch_unwind(AssertUnwindSafe(|| start(stop.child_token())));
+        let mut run = pin!(async move {
+            match begun {
+                Ok(run) => AssertUnwindSafe(run).catch_unwind().await,
+                Err(panic) => Err(panic),
+            }
+        });
         let ended = tokio::select! {
             ended = &mut run => ended,
             () = tokio::time::sleep(STEADY) => {

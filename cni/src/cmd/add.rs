@@ -2,6 +2,7 @@
 
 use std::{net::IpAddr, sync::Once};
 
+use coracle_netfilter::iptables::Iptables;
 use coracle_netns::NetNs;
 use coracle_telemetry::Chain;
 use ipnet::{IpNet, Ipv4Net};
@@ -12,9 +13,7 @@ use crate::{
     anti_spoof, bridge,
     conf::NetConf,
     error::CniError,
-    ipam,
-    iptables::Iptables,
-    masquerade,
+    ipam, masquerade,
     netlink::{Link, Netlink},
     result::{CniResult, Interface, Ip, ResultRoute, mac_text},
     veth,

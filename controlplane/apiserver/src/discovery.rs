@@ -1,24 +1,18 @@
-//! What the server has: the discovery documents, aggregated and legacy, made from the list of kinds.
+//! What the server has: the discovery documents, aggregated and legacy, made from what is published.
 //!
-//! Serves no HTTP and knows no paths: `endpoints` asks for a document and sends its bytes.
+//! Serves no HTTP and knows no paths: `nonresource` asks for a document and sends its bytes.
 //!
 //! Source: `k8s.io/apiserver/pkg/endpoints/discovery`, `k8s.io/api/apidiscovery/v2` at v1.37.
 
 mod subresource;
 
-use std::sync::LazyLock;
-
 use bytes::Bytes;
-use coracle_registry::{
-    kinds,
-    strategy::{ResourceInfo, Scope},
-};
+use coracle_registry::{api_resource::ApiResource, strategy::Scope};
 use serde_json::{Value, json};
 
 use crate::{
-    metrics_api, review,
+    published::{Published, Shown},
     table::accept::{media_ranges, takes_json},
-    unstored,
 };
 
 /// Which discovery document `/api` and `/apis` give.
@@ -58,49 +52,44 @@ pub fn negotiate(accept: &str) -> Option<Form> {
 }
 
 /// The answer to `GET /api`. `server_address` is where this client reached the server, `host:port`.
-#[must_use]
-pub fn api(form: Form, server_address: &str) -> Document {
-    static V2: LazyLock<Bytes> = LazyLock::new(|| aggregated("v2", |group| group.is_empty()));
-    static V2BETA1: LazyLock<Bytes> = LazyLock::new(|| aggregated("v2beta1", |group| group.is_empty()));
-    document(form, &V2, &V2BETA1, || {
-        json!({
+pub(crate) fn api(published: &Published, form: Form, server_address: &str) -> Document {
+    aggregated(published, form, Part::Core).unwrap_or_else(|| {
+        plain(json!({
             "kind": "APIVersions",
             "versions": ["v1"],
             "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": server_address}],
-        })
+        }))
     })
 }
 
 /// The answer to `GET /apis`.
-#[must_use]
-pub fn apis(form: Form) -> Document {
-    static V2: LazyLock<Bytes> = LazyLock::new(|| aggregated("v2", |group| !group.is_empty()));
-    static V2BETA1: LazyLock<Bytes> = LazyLock::new(|| aggregated("v2beta1", |group| !group.is_empty()));
-    document(form, &V2, &V2BETA1, || {
-        let groups: Vec<_> = groups().into_iter().filter(|group| !group.is_empty()).map(group_value).collect();
-        json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+pub(crate) fn apis(published: &Published, form: Form) -> Document {
+    aggregated(published, form, Part::Groups).unwrap_or_else(|| {
+        let named = published.groups().into_iter().filter(|group| !group.is_empty());
+        let groups: Vec<_> = named.map(|group| group_value(published, group)).collect();
+        plain(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}))
     })
 }
 
 /// The answer to `GET /apis/GROUP`.
-#[must_use]
-pub fn group(name: &str) -> Option<Document> {
-    let name = groups().into_iter().find(|group| *group == name && !group.is_empty())?;
-    let mut value = group_value(name);
+pub(crate) fn group(published: &Published, name: &str) -> Option<Document> {
+    let name = published.groups().into_iter().find(|group| *group == name && !group.is_empty())?;
+    let mut value = group_value(published, name);
     value["kind"] = "APIGroup".into();
     value["apiVersion"] = "v1".into();
-    Some(plain(&value))
+    Some(plain(value))
 }
 
 /// The answer to `GET /api/v1` and `GET /apis/GROUP/VERSION`.
-#[must_use]
-pub fn resources(group: &str, version: &str) -> Option<Document> {
-    let infos: Vec<_> = infos().filter(|info| info.group == group && info.version == version).collect();
-    if infos.is_empty() {
-        return None;
-    }
+pub(crate) fn resources(published: &Published, group: &str, version: &str) -> Option<Document> {
+    let list = || resource_list(published, group, version).to_string().into();
+    let body = published.version(group, version)?.resources.get_or_init(list).clone();
+    Some(Document { body, content_type: "application/json" })
+}
+
+fn resource_list(published: &Published, group: &str, version: &str) -> Value {
     let mut resources = Vec::new();
-    for info in infos {
+    for Shown { info, .. } in published.of_version(group, version) {
         resources.push(legacy_resource(info));
         resources.extend(info.subresources.iter().map(|sub| subresource::legacy(info, *sub)));
     }
@@ -110,7 +99,7 @@ pub fn resources(group: &str, version: &str) -> Option<Document> {
     if !group.is_empty() {
         list["apiVersion"] = "v1".into();
     }
-    Some(plain(&list))
+    list
 }
 
 /// `v1`, `apps/v1`.
@@ -119,65 +108,20 @@ pub fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// Every group and version that has kinds, in discovery's order.
-#[must_use]
-pub fn group_versions() -> Vec<(&'static str, &'static str)> {
-    versions(infos())
-}
-
-fn versions(infos: impl Iterator<Item = &'static ResourceInfo>) -> Vec<(&'static str, &'static str)> {
-    let mut all = Vec::new();
-    for info in infos {
-        if !all.contains(&(info.group, info.version)) {
-            all.push((info.group, info.version));
-        }
-    }
-    all
-}
-
-/// Every kind: those of the registry, then those without a store.
-pub(crate) fn infos() -> impl Iterator<Item = &'static ResourceInfo> {
-    let stored = kinds::all().iter().map(|strategy| strategy.resource());
-    stored.chain(unstored::INFOS).chain(&review::INFOS).chain(&metrics_api::RESOURCES)
-}
-
-fn groups() -> Vec<&'static str> {
-    let mut groups: Vec<_> = versions(infos()).into_iter().map(|(group, _)| group).collect();
-    groups.dedup();
-    groups
-}
-
-fn versions_of(group: &str) -> impl Iterator<Item = &'static str> {
-    versions(infos()).into_iter().filter(move |(g, _)| *g == group).map(|(_, version)| version)
-}
-
-fn plain(value: &Value) -> Document {
+fn plain(value: Value) -> Document {
     Document { body: value.to_string().into(), content_type: "application/json" }
 }
 
-fn document(form: Form, v2: &Bytes, v2beta1: &Bytes, legacy: impl FnOnce() -> Value) -> Document {
-    match form {
-        Form::AggregatedV2 => Document {
-            body: v2.clone(),
-            content_type: "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
-        },
-        Form::AggregatedV2beta1 => Document {
-            body: v2beta1.clone(),
-            content_type: "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
-        },
-        Form::Legacy => plain(&legacy()),
-    }
-}
-
-fn group_value(group: &str) -> Value {
-    let versions: Vec<_> = versions_of(group)
+fn group_value(published: &Published, group: &str) -> Value {
+    let versions: Vec<_> = published
+        .versions_of(group)
         .map(|version| json!({"groupVersion": api_version(group, version), "version": version}))
         .collect();
     let preferred = versions.first().cloned();
     json!({"name": group, "versions": versions, "preferredVersion": preferred})
 }
 
-fn legacy_resource(info: &ResourceInfo) -> Value {
+fn legacy_resource(info: &ApiResource) -> Value {
     let mut value = json!({
         "name": info.plural,
         "singularName": info.singular,
@@ -189,7 +133,7 @@ fn legacy_resource(info: &ResourceInfo) -> Value {
     value
 }
 
-fn add_names(value: &mut Value, info: &ResourceInfo) {
+fn add_names(value: &mut Value, info: &ApiResource) {
     if !info.short_names.is_empty() {
         value["shortNames"] = json!(info.short_names);
     }
@@ -198,25 +142,41 @@ fn add_names(value: &mut Value, info: &ResourceInfo) {
     }
 }
 
-fn aggregated(version: &str, select: impl Fn(&str) -> bool) -> Bytes {
-    let items: Vec<_> = groups().into_iter().filter(|group| select(group)).map(aggregated_group).collect();
-    json!({
-        "kind": "APIGroupDiscoveryList",
-        "apiVersion": format!("apidiscovery.k8s.io/{version}"),
-        "metadata": {},
-        "items": items,
-    })
-    .to_string()
-    .into()
+/// Which half of the resources a document is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// `/api`
+    Core,
+    /// `/apis`
+    Groups,
 }
 
-fn aggregated_group(group: &str) -> Value {
-    let versions: Vec<_> = versions_of(group)
+/// One document of everything; `None` if the client asks for the legacy form.
+fn aggregated(published: &Published, form: Form, part: Part) -> Option<Document> {
+    let (place, version, content_type) = match form {
+        Form::AggregatedV2 => (0, "v2", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
+        Form::AggregatedV2beta1 => {
+            (1, "v2beta1", "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList")
+        }
+        Form::Legacy => return None,
+    };
+    let document = || {
+        let groups = published.groups().into_iter().filter(|group| group.is_empty() == (part == Part::Core));
+        let items: Vec<_> = groups.map(|group| aggregated_group(published, group)).collect();
+        let api_version = format!("apidiscovery.k8s.io/{version}");
+        let list = json!({"kind": "APIGroupDiscoveryList", "apiVersion": api_version, "metadata": {}, "items": items});
+        list.to_string().into()
+    };
+    let body = published.aggregated[part as usize][place].get_or_init(document).clone();
+    Some(Document { body, content_type })
+}
+
+fn aggregated_group(published: &Published, group: &str) -> Value {
+    let versions: Vec<_> = published
+        .versions_of(group)
         .map(|version| {
-            let resources: Vec<_> = infos()
-                .filter(|info| info.group == group && info.version == version)
-                .map(aggregated_resource)
-                .collect();
+            let resources: Vec<_> =
+                published.of_version(group, version).map(|shown| aggregated_resource(&shown.info)).collect();
             json!({"version": version, "resources": resources, "freshness": "Current"})
         })
         .collect();
@@ -224,7 +184,7 @@ fn aggregated_group(group: &str) -> Value {
     json!({"metadata": metadata, "versions": versions})
 }
 
-fn aggregated_resource(info: &ResourceInfo) -> Value {
+fn aggregated_resource(info: &ApiResource) -> Value {
     let scope = match info.scope {
         Scope::Namespaced => "Namespaced",
         Scope::Cluster => "Cluster",

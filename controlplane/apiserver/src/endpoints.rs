@@ -15,16 +15,19 @@ pub(crate) mod watch;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use coracle_admission::{Operation, Request};
 use coracle_api::{
     decode::{self, ContentType, Decoded, FieldValidation},
     resource::{GroupResource, Gvk},
+    schema::Schema,
     status::{FieldErrors, Status},
 };
 use coracle_auth::user::UserInfo;
 use coracle_registry::{
     managed_fields::FieldManager,
+    part::Part,
     resource::Resource,
-    store::{WriteOptions, Written},
+    store::{WriteOptions, Written, update::Change},
     stored,
     strategy::Strategy,
 };
@@ -115,6 +118,27 @@ impl Call<'_> {
         FieldManager::new(name, self.info.subresource, self.user.is_component())
     }
 
+    /// This write, as admission is told of it.
+    pub(crate) fn write(&self, operation: Operation, options: WriteOptions) -> Request<'_> {
+        let info = self.info;
+        Request {
+            user: self.user,
+            operation,
+            resource: self.resource,
+            subresource: info.subresource,
+            // The URL of a Namespace has its own name there.
+            namespace: if self.resource.is_namespaced() { info.namespace.as_ref() } else { "" },
+            name: info.name.as_ref(),
+            options,
+        }
+    }
+
+    /// What this write changes.
+    pub(crate) fn change<'a>(&'a self, part: Part, options: WriteOptions, manager: &'a FieldManager) -> Change<'a> {
+        let Request { namespace, name, .. } = self.write(Operation::Update, options);
+        Change { namespace, name, part, options, tries: None, manager: Some(manager) }
+    }
+
     fn field_validation(&self) -> Result<FieldValidation, Status> {
         match self.query.text("fieldValidation") {
             None | Some("Warn") => Ok(FieldValidation::Warn),
@@ -130,14 +154,13 @@ impl Call<'_> {
 
     /// The body as an object of `expected`.
     pub(crate) fn decode(&self, expected: &Gvk) -> Result<Decoded, Status> {
-        let content = content_type(self.headers)?;
-        decode::decode(&self.body, content, expected, self.field_validation()?)
+        decoded(self.resource, &self.body, content_type(self.headers)?, expected, self.field_validation()?)
     }
 
     /// An object made here, such as a patched one, checked as if the client had sent it.
     pub(crate) fn recheck(&self, object: &serde_json::Value, expected: &Gvk) -> Result<Decoded, Status> {
         let body = serde_json::to_vec(object).unwrap_or_default();
-        decode::decode(&body, ContentType::Json, expected, self.field_validation()?)
+        decoded(self.resource, &body, ContentType::Json, expected, self.field_validation()?)
     }
 
     /// What a verb that is not the resource's is told.
@@ -155,7 +178,7 @@ impl Call<'_> {
 
     /// One object as the client wants it.
     pub(crate) fn object(&self, json: Bytes, shape: Shape) -> Reply {
-        Self::shaped(self.resource.strategy, json, shape)
+        Self::shaped(&*self.resource.strategy, json, shape)
     }
 
     /// One object of another kind, such as a subresource's, with the columns of `strategy`.
@@ -171,6 +194,20 @@ impl Call<'_> {
             }
             Form::PartialObjectMetadata(version) => Reply::line(&table::partial_metadata(&json, version)),
         }
+    }
+}
+
+/// A body as an object of `expected`: what is stored as `resource`, or some other kind that the server knows.
+pub(crate) fn decoded(
+    resource: &Resource,
+    body: &[u8],
+    content: ContentType,
+    expected: &Gvk,
+    validation: FieldValidation,
+) -> Result<Decoded, Status> {
+    match resource.schema.as_ref().and_then(Schema::structural).filter(|_| *expected == resource.gvk) {
+        Some(schema) => decode::decode_custom(body, content, expected, schema, validation),
+        None => decode::decode(body, content, expected, validation),
     }
 }
 

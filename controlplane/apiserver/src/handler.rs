@@ -7,35 +7,29 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use coracle_api::status::Status;
-use coracle_auth::{authn::impersonation, user::UserInfo};
-use coracle_registry::{
-    part::Part,
-    resource::Resource,
-    store::cache_status,
-    strategy::{ResourceInfo, Subresource},
-};
+use coracle_auth::authn::impersonation;
+use coracle_registry::{part::Part, store::cache_status, strategy::Subresource};
 use coracle_store::Revision;
 use futures::FutureExt as _;
 use http::{Method, Response, StatusCode, request::Parts};
 
 use crate::{
-    admission::rights,
     body::{Body, Held},
+    catalog::{self, Catalog, Serving},
     encoding::Form,
     endpoints::{self, Call},
     gzip,
     limits::{Asking, Place, RETRY_SECS},
     metrics::Observation,
-    metrics_api, nonresource,
+    nonresource,
     progress::PATIENCE,
     query::Query,
     reply::{self, Reply},
     request_info::{RequestInfo, ResourceRequest, Verb},
-    review, route,
+    route,
     source::Source,
     state::State,
     subresource::{self, stream::messages},
-    unstored,
 };
 
 /// As upstream, `--request-timeout`.
@@ -110,7 +104,8 @@ where
         source.is_somebody(&server.limits, asking)?;
         course.is_known = true;
     }
-    route::check(&server.registry, &request)?;
+    let catalog = server.catalog.now();
+    let serving = serving(&catalog, &request)?;
     let user = impersonation::effective(&server.authorizer, user, &parts.headers)?;
     let attributes = request.attributes(&user, &parts.method, &query);
     if !server.authorizer.allows(&attributes) {
@@ -130,9 +125,9 @@ where
         }
         RequestInfo::Resource(info) => info,
     };
-    let target = Target::find(server, info)?;
-    target.tell(info, seen);
-    let read = if target.has_body(info) {
+    let serving = serving.ok_or_else(Status::no_such_path)?;
+    seen.is_about(info, serving.info());
+    let read = if !info.verb.is_read() {
         let _reading = server.limits.reading_place(asking)?;
         incoming::read(parts, body, server.limits.room(asking)).await?
     } else {
@@ -140,7 +135,9 @@ where
     };
     wait_for_revision(server, asking, info, &query).await?;
     let size = read.bytes.len();
-    let answer = target.answer(server, &user, parts, info, &query, read.bytes.clone());
+    let headers = &parts.headers;
+    let asked = catalog::Request { server, user: &user, info, query: &query, headers, body: read.bytes.clone() };
+    let answer = answer(serving, asked, parts);
     if is_long_running(info) {
         course.place = server.limits.lasting_place(asking)?;
         course.patience = Some(if info.verb == Verb::Watch { PATIENCE } else { SLOW_READER });
@@ -156,6 +153,19 @@ where
         }
     };
     server.limits.worked_on(asking, size, timely).await
+}
+
+/// Who serves what a request is about, if it is about a resource that somebody serves. A kind that is not known is left to
+/// others: who may not ask is told so first.
+///
+/// # Errors
+/// 404 for a path that the resource does not have, as for any that is none.
+fn serving<'a>(catalog: &'a Catalog<State>, request: &RequestInfo<'_>) -> Result<Option<&'a Serving<State>>, Status> {
+    let RequestInfo::Resource(request) = request else { return Ok(None) };
+    match catalog.find(request.group, request.version, request.resource) {
+        Some(serving) if !route::exists(serving.info(), request) => Err(Status::no_such_path()),
+        serving => Ok(serving),
+    }
 }
 
 /// Waits for the revision that a read asks for, if it is not there yet, without a place among those that are served.
@@ -176,85 +186,28 @@ async fn wait_for_revision(
     }
 }
 
-/// What a request to a resource is about.
-enum Target<'a> {
-    Review(&'static str),
-    Metrics(&'static ResourceInfo),
-    Unstored(&'static ResourceInfo),
-    Stored(&'a Arc<Resource>),
-}
-
-impl<'a> Target<'a> {
-    fn find(server: &'a State, info: &ResourceRequest<'_>) -> Result<Self, Status> {
-        if let Some(kind) = review::kind(info) {
-            return Ok(Self::Review(kind));
-        }
-        if let Some(about) = metrics_api::find(info) {
-            return Ok(Self::Metrics(about));
-        }
-        if let Some(about) = unstored::find(info) {
-            return Ok(Self::Unstored(about));
-        }
-        let resource = server.registry.get(info.group, info.version, info.resource);
-        resource.map(Self::Stored).ok_or_else(Status::no_such_path)
-    }
-
-    fn tell(&self, info: &ResourceRequest<'_>, seen: &mut Observation<'_>) {
-        match self {
-            Self::Review(_) => {}
-            Self::Metrics(about) | Self::Unstored(about) => seen.is_about(info, about),
-            Self::Stored(resource) => seen.is_about(info, resource.info),
-        }
-    }
-
-    fn has_body(&self, info: &ResourceRequest<'_>) -> bool {
-        match self {
-            Self::Review(_) => true,
-            Self::Metrics(_) => false,
-            Self::Unstored(_) | Self::Stored(_) => !info.verb.is_read(),
-        }
-    }
-
-    async fn answer(
-        self,
-        server: &Arc<State>,
-        user: &UserInfo,
-        parts: &Parts,
-        info: &ResourceRequest<'_>,
-        query: &Query<'_>,
-        body: Bytes,
-    ) -> Result<Response<Body>, Status> {
-        let headers = &parts.headers;
-        match self {
-            Self::Review(kind) => {
-                let answer = Box::pin(review::create(server, user, info, kind, headers, &body));
-                answer.await.map(Reply::into_response)
-            }
-            Self::Metrics(about) => {
-                Box::pin(metrics_api::serve(server, info, query, about)).await.map(Reply::into_response)
-            }
-            Self::Unstored(about) => {
-                let request = unstored::Request { server, user, info, query, headers, body };
-                Box::pin(unstored::serve(request, about)).await.map(Reply::into_response)
-            }
-            Self::Stored(resource) => {
-                let call = Call { server, user, resource, info, query, headers, body };
-                dispatch(&call, parts).await
-            }
+/// Who answers a request: `serving`, if it says so.
+async fn answer(
+    serving: &Serving<State>,
+    request: catalog::Request<'_, State>,
+    parts: &Parts,
+) -> Result<Response<Body>, Status> {
+    match serving {
+        Serving::Virtual(resource) => resource.serve(request).await.map(Reply::into_response),
+        Serving::Stored(resource) => {
+            let catalog::Request { server, user, info, query, headers, body } = request;
+            dispatch(&Call { server, user, resource, info, query, headers, body }, parts).await
         }
     }
 }
 
 async fn dispatch(call: &Call<'_>, parts: &Parts) -> Result<Response<Body>, Status> {
-    if rights::concerns(call) {
-        Box::pin(rights::check_request(call)).await?;
-    }
     if call.info.subresource.is_empty() {
         let reply = main_resource(call).await?;
         if call.info.verb == Verb::Watch && messages::is_asked(&parts.headers) {
             return messages::watch(call.server, parts, reply.body);
         }
-        return Ok(reply.deprecating(call.resource.info.deprecated).into_response());
+        return Ok(reply.deprecating(&call.resource.info.deprecated).into_response());
     }
     subresource::serve(call, parts).await
 }

@@ -1,10 +1,11 @@
 //! The Kubernetes API server.
 //!
-//! What is served and where it is kept is [`coracle_registry`]'s; who asks and whether they may is [`coracle_auth`]'s. The way of a request:
+//! What is served and where it is kept is [`coracle_registry`]'s; who asks and whether they may is [`coracle_auth`]'s; what a
+//! write needs besides is [`coracle_admission`]'s. The way of a request:
 //!
 //! ```text
 //! serve (TLS, HTTP) > handler (panics) > request_info > authn > authz > limits > endpoints/<verb>
-//!    > coracle_registry: store (defaults, validation, optimistic lock), watch_cache > watchers
+//!    > write (admission, defaults, validation) > coracle_registry: store (optimistic lock), watch_cache > watchers
 //! ```
 //!
 //! | module | does |
@@ -13,15 +14,16 @@
 //! | [`config`] | what a server is made from |
 //! | `error` | why one cannot start |
 //! | `state` | what its parts share: data only |
-//! | `write` | what a client's object goes through before the store |
+//! | `write` | the steps of a client's object to the store |
 //! | `serve` | listening, TLS, connections |
 //! | `handler` | one request from parts to response |
 //! | `limits`, `progress` | what requests may take at once, and how long answers may stand still |
 //! | [`request_info`], `query`, `list_options` | what a URL asks for, in upstream's terms |
+//! | `catalog` | what is served, as one value |
+//! | `custom_resources` | kinds that come, change and go at run time |
+//! | `published` | what is told of it, and the documents that tell it |
 //! | `route` | which URLs there are: the scope of a path against the scope of the kind |
 //! | `source` | where a request comes from, and so who asks |
-//! | `address` | which addresses are dialled for others |
-//! | `admission` | what a write needs beyond its own validity: quota, limit ranges, rights |
 //! | `endpoints` | one verb a file |
 //! | `subresource` | status, scale, binding, eviction, token, streams |
 //! | [`pki`] | certificate authority, certificates, kubeconfig |
@@ -42,12 +44,12 @@
 //! Architecture invariant: nothing outside this crate touches the store.
 #![forbid(unsafe_code)]
 
-mod address;
-mod admission;
 pub mod body;
 mod bootstrap;
+mod catalog;
 mod client;
 pub mod config;
+mod custom_resources;
 mod encoding;
 mod endpoints;
 mod error;
@@ -63,6 +65,7 @@ mod metrics_api;
 mod nonresource;
 pub mod pki;
 mod progress;
+mod published;
 mod query;
 mod reply;
 pub mod request_info;

@@ -196,10 +196,10 @@ pub(crate) fn selection(
     };
     let mut selection = Selection::of(scope);
     if let Some(fields) = &fields {
-        let indexed = resource.strategy.selectable_fields().iter();
-        let pinned = indexed.filter_map(|field| Some((*field, fields.exact(field)?))).next();
+        let indexed = resource.selectable_fields.iter();
+        let pinned = indexed.filter_map(|field| Some((field, fields.exact(field)?))).next();
         if let Some((field, value)) = pinned {
-            selection = selection.requires_field(resource.stored_field(field), value);
+            selection = selection.requires_field(resource.stored_field(field).to_owned(), value);
         }
     }
     if labels.is_some() || fields.is_some() {
@@ -214,10 +214,10 @@ pub(crate) fn selection(
 }
 
 fn check_fields(resource: &Resource, selector: &FieldSelector) -> Result<(), Status> {
-    let known = resource.strategy.selectable_fields();
+    let known = &resource.selectable_fields;
     for requirement in selector.requirements() {
         let field = requirement.field.as_str();
-        if known.contains(&field)
+        if known.iter().any(|known| known == field)
             || field == "metadata.name"
             || (field == "metadata.namespace" && resource.is_namespaced())
         {

@@ -1,6 +1,7 @@
 //! What `/metrics` tells of this server, under upstream's names.
 //!
-//! Counters and histograms are kept while requests are served: two look-ups by a handful of static words each. The rest
+//! Counters and histograms are kept while requests are served: two look-ups by a handful of words each, which are
+//! constants but for kinds that came at run time. The rest
 //! (objects, the process) is gathered when somebody asks. Words of clients never become labels: only what is served does.
 //!
 //! Source: `k8s.io/apiserver/pkg/endpoints/metrics/metrics.go`, `pkg/storage/etcd3/metrics/metrics.go` at v1.37.
@@ -11,12 +12,10 @@ pub(crate) mod page;
 
 use std::sync::Arc;
 
+use coracle_registry::api_resource::Text;
 use coracle_store::Backend;
-use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
-    registry::Registry,
-};
+use coracle_telemetry::metrics::{Counter, Gauge, Histogram, MetricsRegistry};
+use prometheus_client::{encoding::EncodeLabelSet, metrics::family::Family};
 
 pub(crate) use observation::Observation;
 
@@ -27,28 +26,28 @@ const BUCKETS: [f64; 25] = [
 ];
 
 /// What is asked of what.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Request {
     component: &'static str,
-    group: &'static str,
-    resource: &'static str,
+    group: Text,
+    resource: Text,
     scope: &'static str,
     subresource: &'static str,
     verb: &'static str,
-    version: &'static str,
+    version: Text,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Answer {
     code: u32,
     component: &'static str,
     dry_run: &'static str,
-    group: &'static str,
-    resource: &'static str,
+    group: Text,
+    resource: Text,
     scope: &'static str,
     subresource: &'static str,
     verb: &'static str,
-    version: &'static str,
+    version: Text,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -56,11 +55,11 @@ struct InFlight {
     request_kind: &'static str,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Watched {
-    group: &'static str,
-    kind: &'static str,
-    version: &'static str,
+    group: Text,
+    kind: Text,
+    version: Text,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -76,7 +75,7 @@ fn times<L: Clone + std::hash::Hash + Eq>() -> Times<L> {
 
 /// All that is kept.
 pub(crate) struct Metrics {
-    registry: Registry,
+    pub(crate) registry: MetricsRegistry,
     answers: Family<Answer, Counter>,
     durations: Times<Request>,
     in_flight: Family<InFlight, Gauge>,
@@ -87,8 +86,8 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     pub(crate) fn new() -> Self {
-        let mut metrics = Self {
-            registry: Registry::default(),
+        let metrics = Self {
+            registry: MetricsRegistry::default(),
             answers: Family::default(),
             durations: times(),
             in_flight: Family::default(),
@@ -96,7 +95,7 @@ impl Metrics {
             watchers: Family::default(),
             store: times(),
         };
-        let registry = &mut metrics.registry;
+        let registry = &metrics.registry;
         let help = "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, \
                     scope, component, and HTTP response code";
         registry.register("apiserver_request", help, metrics.answers.clone());

@@ -4,13 +4,15 @@
 //!
 //! Source: `k8s.io/metrics/pkg/apis/metrics/v1beta1/types.go` at v1.37.
 
-pub(crate) mod openapi;
+mod openapi;
 mod summary;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use coracle_api::{meta, resource::GroupResource, status::Status};
+use async_trait::async_trait;
+use coracle_api::{meta, status::Status};
 use coracle_registry::{
+    api_resource::ApiResource,
     resource::Resource,
     store::cache_status,
     strategy::{ResourceInfo, Scope},
@@ -20,15 +22,16 @@ use futures::StreamExt as _;
 use serde_json::{Value, json};
 
 use crate::{
+    catalog::{Request, Virtual},
     list_options,
-    query::Query,
+    published::Definitions,
     reply::Reply,
-    request_info::{ResourceRequest, Verb},
+    request_info::Verb,
     state::State,
 };
 use summary::Summary;
 
-pub(crate) const GROUP: &str = "metrics.k8s.io";
+const GROUP: &str = "metrics.k8s.io";
 const VERSION: &str = "v1beta1";
 /// For one node's answer: it may take half a second to measure.
 const NODE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -37,35 +40,47 @@ const AT_ONCE: usize = 16;
 
 const INFO: ResourceInfo = ResourceInfo { verbs: &["get", "list"], ..ResourceInfo::in_group(GROUP, VERSION) };
 
-/// For discovery.
-pub(crate) static RESOURCES: [ResourceInfo; 2] = [
+static RESOURCES: [ResourceInfo; 2] = [
     ResourceInfo { kind: "NodeMetrics", plural: "nodes", scope: Scope::Cluster, ..INFO },
     ResourceInfo { kind: "PodMetrics", plural: "pods", ..INFO },
 ];
 
-/// The resource that a path names, if it is one of these.
-pub(crate) fn info(request: &ResourceRequest<'_>) -> Option<&'static ResourceInfo> {
-    let is_ours = request.group == GROUP && request.version == VERSION;
-    RESOURCES.iter().find(|resource| is_ours && resource.plural == request.resource)
+/// One of these.
+struct Metrics {
+    info: Arc<ApiResource>,
+    definitions: Arc<Definitions>,
 }
 
-/// The resource that a request is about, if it is one of these.
-pub(crate) fn find(request: &ResourceRequest<'_>) -> Option<&'static ResourceInfo> {
-    info(request).filter(|_| request.subresource.is_empty())
+/// All of them.
+pub(crate) fn resources() -> Vec<Arc<dyn Virtual<State>>> {
+    let resource = |info: &'static ResourceInfo| -> Arc<dyn Virtual<State>> {
+        Arc::new(Metrics { info: Arc::new(info.into()), definitions: Arc::new(openapi::definitions(info.kind)) })
+    };
+    RESOURCES.iter().map(resource).collect()
 }
 
-/// Serves such a request.
-pub(crate) async fn serve(
-    server: &Arc<State>,
-    info: &ResourceRequest<'_>,
-    query: &Query<'_>,
-    about: &'static ResourceInfo,
-) -> Result<Reply, Status> {
-    let group_resource = GroupResource::new(GROUP, about.plural);
+#[async_trait]
+impl Virtual<State> for Metrics {
+    fn info(&self) -> &Arc<ApiResource> {
+        &self.info
+    }
+
+    fn definitions(&self) -> Option<Arc<Definitions>> {
+        Some(Arc::clone(&self.definitions))
+    }
+
+    async fn serve(&self, request: Request<'_, State>) -> Result<Reply, Status> {
+        serve(&self.info, request).await
+    }
+}
+
+async fn serve(about: &ApiResource, request: Request<'_, State>) -> Result<Reply, Status> {
+    let Request { server, info, query, .. } = request;
+    let group_resource = about.group_resource();
     if !matches!(info.verb, Verb::Get | Verb::List) {
         return Err(Status::method_not_supported(&group_resource, info.verb.as_str()));
     }
-    let resource = server.registry.core(about.plural).ok_or_else(Status::no_such_path)?;
+    let resource = server.registry.core(&about.plural).ok_or_else(Status::no_such_path)?;
     server.store.cache.catch_up().await.map_err(cache_status)?;
     let objects = match info.verb {
         Verb::Get => {
@@ -81,7 +96,7 @@ pub(crate) async fn serve(
     if info.verb == Verb::Get {
         // As metrics-server: what is not measured yet, or whose node is silent, is not found.
         let mut item = items.into_iter().next().ok_or_else(|| Status::not_found(&group_resource, &info.name))?;
-        item["kind"] = about.kind.into();
+        item["kind"] = (*about.kind).into();
         item["apiVersion"] = format!("{GROUP}/{VERSION}").into();
         return Ok(Reply::value(&item));
     }

@@ -6,8 +6,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use coracle_api::{exposition, status::Status};
+use coracle_api::status::Status;
 use coracle_auth::authn::issuer;
+use coracle_telemetry::metrics::CONTENT_TYPE;
 use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
 use serde_json::json;
 
@@ -15,6 +16,7 @@ use crate::{
     body::Body,
     discovery::{self, Document},
     gzip, metrics, openapi,
+    published::{Compressed, GroupVersion, Published},
     query::Query,
     reply::{Reply, TEXT},
     state::State,
@@ -41,16 +43,14 @@ pub(crate) fn serve(
         "/healthz" | "/livez" | "/readyz" => health(server, path, query),
         issuer::CONFIGURATION | issuer::JWKS => issuer_document(server, path),
         "/version" => Reply::json(VERSION.clone()),
-        "/metrics" => Reply::new(StatusCode::OK, exposition::CONTENT_TYPE, metrics::page::text(server)),
-        "/" => root(),
-        "/api" => document(discovery::api(negotiate(accept)?, &server_address(server, parts))),
-        "/apis" => document(discovery::apis(negotiate(accept)?)),
-        "/openapi/v2" => openapi_v2(parts, accept)?,
+        "/metrics" => Reply::new(StatusCode::OK, CONTENT_TYPE, metrics::page::text(server)),
+        "/" => root(&server.catalog.now().published),
+        "/api" | "/apis" | "/openapi/v2" => described(server, parts, path, accept)?,
         _ => {
             if let Some(check) = path.strip_prefix("/readyz/").or(path.strip_prefix("/livez/")) {
                 return one_check(server, check);
             }
-            deeper(path)?
+            deeper(&server.catalog.now().published, parts, path)?
         }
     };
     Ok(reply.into_response())
@@ -60,25 +60,38 @@ fn negotiate(accept: &str) -> Result<discovery::Form, Status> {
     discovery::negotiate(accept).ok_or_else(|| Status::not_acceptable(&["application/json"]))
 }
 
-/// The whole of OpenAPI v2, or 304 for who has it already.
-fn openapi_v2(parts: &Parts, accept: &str) -> Result<Reply, Status> {
-    let form = openapi::v2::Form::negotiate(accept)
-        .ok_or_else(|| Status::not_acceptable(&["application/json", openapi::v2::Form::Protobuf.content_type()]))?;
-    let document = openapi::v2::cached(form);
+/// The documents whose form is for the client to choose.
+fn described(server: &State, parts: &Parts, path: &str, accept: &str) -> Result<Reply, Status> {
+    let catalog = server.catalog.now();
+    let published = &catalog.published;
+    Ok(match path {
+        "/api" => document(discovery::api(published, negotiate(accept)?, &server_address(server, parts))),
+        "/apis" => document(discovery::apis(published, negotiate(accept)?)),
+        _ => {
+            let form = openapi::v2::Form::negotiate(accept).ok_or_else(|| {
+                Status::not_acceptable(&["application/json", openapi::v2::Form::Protobuf.content_type()])
+            })?;
+            compressed(parts, openapi::v2::cached(published, form), form.content_type())
+        }
+    })
+}
+
+/// A document that is kept compressed, or 304 for who has it already.
+fn compressed(parts: &Parts, document: &Compressed, content_type: &'static str) -> Reply {
     let known =
         parts.headers.get(header::IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == document.tag.as_bytes());
     let mut reply = if known {
         Reply::new(StatusCode::NOT_MODIFIED, "", Body::Empty)
     } else if gzip::takes_gzip(&parts.headers) {
-        let mut reply = Reply::new(StatusCode::OK, form.content_type(), document.compressed.clone());
+        let mut reply = Reply::new(StatusCode::OK, content_type, document.gzip.clone());
         reply.headers.push((header::CONTENT_ENCODING, HeaderValue::from_static("gzip")));
         reply
     } else {
-        Reply::new(StatusCode::OK, form.content_type(), document.plain())
+        Reply::new(StatusCode::OK, content_type, document.plain())
     };
     reply.headers.push((header::VARY, HeaderValue::from_static("Accept, Accept-Encoding")));
     reply.headers.extend(HeaderValue::from_str(&document.tag).map(|tag| (header::ETAG, tag)));
-    Ok(reply)
+    reply
 }
 
 fn document(document: Document) -> Reply {
@@ -86,21 +99,28 @@ fn document(document: Document) -> Reply {
 }
 
 /// Below `/api`, `/apis` and `/openapi`.
-fn deeper(path: &str) -> Result<Reply, Status> {
-    let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
-    let found = match parts[..] {
-        ["api", version] => discovery::resources("", version),
-        ["apis", group] => discovery::group(group),
-        ["apis", group, version] => discovery::resources(group, version),
-        ["openapi", ..] => openapi::get(path),
+fn deeper(published: &Published, parts: &Parts, path: &str) -> Result<Reply, Status> {
+    let elements: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+    let found = match elements[..] {
+        ["api", version] => discovery::resources(published, "", version),
+        ["apis", group] => discovery::group(published, group),
+        ["apis", group, version] => discovery::resources(published, group, version),
+        ["openapi", "v3", ..] => return openapi_v3(published, parts, path),
         _ => None,
     };
-    let mut reply = found.map(document).ok_or_else(Status::no_such_path)?;
-    if path.starts_with("/openapi/v3/") {
-        // Its URL has a hash of its content, so clients may keep it.
-        let forever = HeaderValue::from_static("public, immutable, max-age=31536000");
-        reply.headers.push((header::CACHE_CONTROL, forever));
+    found.map(document).ok_or_else(Status::no_such_path)
+}
+
+fn openapi_v3(published: &Published, parts: &Parts, path: &str) -> Result<Reply, Status> {
+    let name = path.trim_start_matches("/openapi/v3").trim_matches('/');
+    if name.is_empty() {
+        return Ok(Reply::new(StatusCode::OK, "application/json", openapi::index(published)));
     }
+    let found = openapi::of_version(published, name).ok_or_else(Status::no_such_path)?;
+    let mut reply = compressed(parts, found, "application/json");
+    // Its URL has a hash of its content, so clients may keep it.
+    let forever = HeaderValue::from_static("public, immutable, max-age=31536000");
+    reply.headers.push((header::CACHE_CONTROL, forever));
     Ok(reply)
 }
 
@@ -141,7 +161,7 @@ fn architecture() -> &'static str {
     }
 }
 
-fn root() -> Reply {
+fn root(published: &Published) -> Reply {
     let mut paths: Vec<String> = [
         "/api",
         "/api/v1",
@@ -157,7 +177,7 @@ fn root() -> Reply {
     .map(str::to_owned)
     .to_vec();
     paths.extend([issuer::CONFIGURATION, issuer::JWKS].map(str::to_owned));
-    for (group, version) in discovery::group_versions() {
+    for GroupVersion { group, version, .. } in &published.versions {
         if !group.is_empty() {
             paths.push(format!("/apis/{group}"));
             paths.push(format!("/apis/{group}/{version}"));

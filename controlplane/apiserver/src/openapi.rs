@@ -1,75 +1,63 @@
 //! The OpenAPI v3 documents: an index, and one document for each group and version. Version 2, one document of
 //! everything, is `v2`'s.
 //!
-//! Made from the list of kinds and the schema table on request: clients fetch them once and keep them by their hash,
-//! so none is held here.
+//! Made from what is published and the schema table. Clients fetch a document once and keep it by its hash: those that
+//! somebody asks for are kept too, compressed; of the others only the hash.
 //!
 //! What kubectl reads: the group, version and kind on every operation, the query parameters and patch types of PATCH,
 //! and the schemas with their patch strategies.
 //!
 //! Source: `k8s.io/kube-openapi/pkg/handler3`, `k8s.io/apiserver/pkg/endpoints/installer.go` at v1.37.
 
+pub(crate) mod custom;
 mod gnostic;
 mod operations;
 mod paths;
 pub(crate) mod v2;
 
-use std::sync::LazyLock;
+use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use coracle_api::{
     resource::Gvk,
     schema::{self, Type},
 };
-use coracle_registry::strategy::{ResourceInfo, Subresource};
+use coracle_registry::{api_resource::ApiResource, strategy::Subresource};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{
-    discovery::{Document, group_versions, infos},
-    metrics_api,
-};
+use crate::published::{Compressed, GroupVersion, Published, Shown};
 
 const REF_PREFIX: &str = "#/components/schemas/";
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 
-/// The answer to a GET below `/openapi`; `None` is 404.
-#[must_use]
-pub fn get(path: &str) -> Option<Document> {
-    let body = match path.strip_prefix("/openapi/v3")?.trim_matches('/') {
-        "" => index().into(),
-        name => {
-            let (group, version) = split(name)?;
-            document(group, version)?.into()
-        }
-    };
-    Some(Document { body, content_type: "application/json" })
-}
-
-/// The group and version of `api/v1` or `apis/apps/v1`.
-fn split(name: &str) -> Option<(&str, &str)> {
-    match name.strip_prefix("api/") {
-        Some(version) => Some(("", version)),
-        None => name.strip_prefix("apis/")?.split_once('/'),
-    }
-}
-
-/// Where each document is, with a hash of what is in it.
-fn index() -> String {
+/// The answer to `GET /openapi/v3`: where each document is, with a hash of what is in it.
+pub(crate) fn index(published: &Published) -> Bytes {
     // Hashes, because whole documents would stay in memory for nothing. They cost one build of each.
-    static HASHES: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
-        group_versions()
-            .into_iter()
-            .filter_map(|(group, version)| {
-                let digest = Sha256::digest(document(group, version)?.as_bytes());
-                Some((document_name(group, version), hex::encode_upper(digest)))
+    let make = || {
+        let paths: Map<String, Value> = published
+            .versions
+            .iter()
+            .map(|GroupVersion { group, version, .. }| {
+                let name = document_name(group, version);
+                let hash = hex::encode_upper(Sha256::digest(document(published, group, version).as_bytes()));
+                let url = format!("/openapi/v3/{name}?hash={hash}");
+                (name, json!({"serverRelativeURL": url}))
             })
-            .collect()
-    });
-    let paths: Map<String, Value> = HASHES
-        .iter()
-        .map(|(name, hash)| (name.clone(), json!({"serverRelativeURL": format!("/openapi/v3/{name}?hash={hash}")})))
-        .collect();
-    json!({"paths": paths}).to_string()
+            .collect();
+        json!({"paths": paths}).to_string().into()
+    };
+    published.openapi_v3_index.get_or_init(make).clone()
+}
+
+/// The document of `api/v1` or `apis/apps/v1`; `None` is 404.
+pub(crate) fn of_version<'a>(published: &'a Published, name: &str) -> Option<&'a Compressed> {
+    let (group, version) = match name.strip_prefix("api/") {
+        Some(version) => ("", version),
+        None => name.strip_prefix("apis/")?.split_once('/')?,
+    };
+    let make = || Compressed::of(document(published, group, version).as_bytes());
+    Some(published.version(group, version)?.openapi_v3.get_or_init(make))
 }
 
 /// `api/v1`, `apis/apps/v1`.
@@ -77,62 +65,53 @@ fn document_name(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
-fn document(group: &str, version: &str) -> Option<String> {
-    let infos: Vec<&ResourceInfo> = infos().filter(|info| info.group == group && info.version == version).collect();
-    if infos.is_empty() {
-        return None;
-    }
+fn document(published: &Published, group: &str, version: &str) -> String {
+    let all: Vec<&Shown> = published.of_version(group, version).collect();
     let mut all_paths = Map::new();
-    for info in &infos {
-        paths::of_resource(&mut all_paths, info);
+    for shown in &all {
+        paths::of_resource(&mut all_paths, shown);
     }
     let document = json!({
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "v1.37.0"},
         "paths": all_paths,
         "components": {
-            "schemas": schemas(&infos),
+            "schemas": schemas(&all),
             "securitySchemes": {"BearerToken": {
                 "type": "apiKey", "name": "authorization", "in": "header", "description": "Bearer Token authentication",
             }},
         },
     });
-    Some(document.to_string())
+    document.to_string()
 }
 
 /// Everything that the operations of these kinds refer to.
-fn schemas(infos: &[&ResourceInfo]) -> Map<String, Value> {
-    let types = schema::closure(&roots(infos));
+fn schemas(all: &[&Shown]) -> Map<String, Value> {
+    let types = schema::closure(&roots(all));
     let of_table = types.into_iter().map(|ty| (ty.name().to_owned(), schema::openapi_v3_schema(ty, REF_PREFIX)));
-    of_table
-        .chain(has_metrics(infos).then(|| metrics_api::openapi::schemas(REF_PREFIX)).into_iter().flatten())
-        .collect()
+    of_table.chain(own_schemas(all, REF_PREFIX)).collect()
 }
 
-/// What is no type of the schema table.
-fn has_metrics(infos: &[&ResourceInfo]) -> bool {
-    infos.iter().any(|info| info.group == metrics_api::GROUP)
-}
-
-/// What a kind is called among the schemas.
-fn schema_name(group: &str, version: &str, kind: &str) -> Option<String> {
-    let known = schema::table().by_gvk(&Gvk::new(group, version, kind)).map(|ty| ty.name().to_owned());
-    known.or_else(|| metrics_api::openapi::name_of(group, version, kind))
+/// The schemas of kinds that the schema table does not have, each once.
+fn own_schemas(all: &[&Shown], ref_prefix: &str) -> BTreeMap<String, Value> {
+    let definitions = all.iter().filter_map(|shown| shown.definitions.as_ref());
+    definitions.flat_map(|own| (own.schemas)(ref_prefix)).collect()
 }
 
 /// What the operations of these kinds refer to themselves.
-fn roots(infos: &[&ResourceInfo]) -> Vec<Type> {
+fn roots(all: &[&Shown]) -> Vec<Type> {
     let table = schema::table();
     let mut roots: Vec<Type> = ["DeleteOptions", "Status", "Patch", "APIResourceList", "WatchEvent"]
         .iter()
         .filter_map(|name| table.by_name(&format!("{META}{name}")))
         .collect();
-    if has_metrics(infos) {
-        roots.extend(metrics_api::openapi::FOREIGN.iter().filter_map(|name| table.by_name(name)));
-    }
-    for info in infos {
-        for suffix in ["", "List"] {
-            roots.extend(table.by_gvk(&Gvk::new(info.group, info.version, format!("{}{suffix}", info.kind))));
+    for Shown { info, definitions } in all {
+        match definitions {
+            Some(own) => roots.extend(&own.foreign),
+            None => roots.extend(["", "List"].iter().filter_map(|suffix| {
+                let kind = format!("{}{suffix}", info.kind);
+                table.by_gvk(&Gvk::new(&*info.group, &*info.version, kind))
+            })),
         }
         roots.extend(info.subresources.iter().filter_map(|sub| foreign_type(info, *sub)));
     }
@@ -140,8 +119,8 @@ fn roots(infos: &[&ResourceInfo]) -> Vec<Type> {
 }
 
 /// The type that a subresource speaks, where that is not the resource's own.
-fn foreign_type(info: &ResourceInfo, sub: Subresource) -> Option<Type> {
-    let (group, version, kind) = sub.foreign_kind(info)?;
+fn foreign_type(info: &ApiResource, sub: Subresource) -> Option<Type> {
+    let (group, version, kind) = sub.foreign_kind(&info.kind)?;
     schema::table().by_gvk(&Gvk::new(group, version, kind))
 }
 

@@ -4,11 +4,10 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use async_trait::async_trait;
 use coracle_api::{
     decode::{self, FieldValidation},
     meta,
-    resource::Gvk,
     status::{FieldErrors, Status},
 };
 use coracle_auth::{
@@ -17,22 +16,23 @@ use coracle_auth::{
     user::UserInfo,
 };
 use coracle_registry::{
+    api_resource::ApiResource,
     store::cache_status,
     strategy::{ResourceInfo, Scope},
 };
-use http::{HeaderMap, StatusCode, header};
+use http::{StatusCode, header};
 use serde_json::{Value, json};
 
 use crate::{
+    catalog::{Request, Virtual},
     endpoints::content_type,
     reply::Reply,
-    request_info::{ResourceRequest, Verb},
+    request_info::Verb,
     state::State,
     table::accept::takes_object,
 };
 
-/// The kinds of reviews, for discovery and OpenAPI. They have no store, so they are none of the registry's.
-pub(crate) static INFOS: [ResourceInfo; 6] = [
+static INFOS: [ResourceInfo; 6] = [
     of_group(AUTHENTICATION, "SelfSubjectReview", "selfsubjectreviews", "selfsubjectreview", Scope::Cluster),
     of_group(AUTHENTICATION, "TokenReview", "tokenreviews", "tokenreview", Scope::Cluster),
     of_group(
@@ -72,30 +72,31 @@ const fn of_group(
     ResourceInfo { kind, plural, singular, scope, verbs: &["create"], ..ResourceInfo::in_group(group, "v1") }
 }
 
-/// The resource that a path names, if it is one of these.
-pub(crate) fn info(request: &ResourceRequest<'_>) -> Option<&'static ResourceInfo> {
-    INFOS
-        .iter()
-        .find(|info| info.group == request.group && info.version == request.version && info.plural == request.resource)
+/// A resource of reviews.
+struct Review(Arc<ApiResource>);
+
+/// All of them.
+pub(crate) fn resources() -> Vec<Arc<dyn Virtual<State>>> {
+    let review = |info: &'static ResourceInfo| -> Arc<dyn Virtual<State>> { Arc::new(Review(Arc::new(info.into()))) };
+    INFOS.iter().map(review).collect()
 }
 
-/// The kind that a resource of reviews speaks; `None` if it is none.
-pub(crate) fn kind(request: &ResourceRequest<'_>) -> Option<&'static str> {
-    info(request).map(|info| info.kind)
+#[async_trait]
+impl Virtual<State> for Review {
+    fn info(&self) -> &Arc<ApiResource> {
+        &self.0
+    }
+
+    async fn serve(&self, request: Request<'_, State>) -> Result<Reply, Status> {
+        create(&self.0, request).await
+    }
 }
 
 /// Answers a review.
-pub(crate) async fn create(
-    server: &Arc<State>,
-    user: &UserInfo,
-    request: &ResourceRequest<'_>,
-    kind: &str,
-    headers: &HeaderMap,
-    body: &Bytes,
-) -> Result<Reply, Status> {
+async fn create(about: &ApiResource, request: Request<'_, State>) -> Result<Reply, Status> {
+    let Request { server, user, info: request, headers, body, .. } = request;
     if request.verb != Verb::Create || !request.subresource.is_empty() || !request.name.is_empty() {
-        let resource = coracle_api::resource::GroupResource::new(request.group, request.resource);
-        return Err(Status::method_not_supported(&resource, request.verb.as_str()));
+        return Err(Status::method_not_supported(&about.group_resource(), request.verb.as_str()));
     }
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if !takes_object(accept) {
@@ -103,8 +104,8 @@ pub(crate) async fn create(
     }
     // A role that was written a moment ago counts.
     server.store.cache.catch_up().await.map_err(cache_status)?;
-    let gvk = Gvk::new(request.group, request.version, kind);
-    let mut review = decode::decode(body, content_type(headers)?, &gvk, FieldValidation::Ignore)?.object;
+    let (kind, gvk) = (&*about.kind, about.gvk());
+    let mut review = decode::decode(&body, content_type(headers)?, &gvk, FieldValidation::Ignore)?.object;
     let spec = review.get("spec").cloned().unwrap_or_default();
     review["status"] = match kind {
         "SelfSubjectReview" => json!({"userInfo": user.to_value()}),

@@ -8,38 +8,15 @@
 //!
 //! Source: `k8s.io/apiserver/pkg/endpoints/installer.go`, `registerResourceHandlers`, at v1.37.
 
-use coracle_api::status::Status;
 use coracle_registry::{
-    resource::Registry,
-    strategy::{ResourceInfo, Scope, Subresource},
+    api_resource::ApiResource,
+    strategy::{Scope, Subresource},
 };
 
-use crate::{
-    metrics_api,
-    request_info::{RequestInfo, ResourceRequest, Verb},
-    review, unstored,
-};
-
-/// Refuses a path that no kind has. A kind that is not known is left to others: who may not ask is told so first.
-///
-/// # Errors
-/// 404, as for any path that is none.
-pub(crate) fn check(registry: &Registry, request: &RequestInfo<'_>) -> Result<(), Status> {
-    let RequestInfo::Resource(request) = request else { return Ok(()) };
-    match kind(registry, request) {
-        Some(info) if !exists(info, request) => Err(Status::no_such_path()),
-        _ => Ok(()),
-    }
-}
-
-/// The kind that a path names, whoever serves it.
-fn kind(registry: &Registry, request: &ResourceRequest<'_>) -> Option<&'static ResourceInfo> {
-    let stored = registry.get(request.group, request.version, request.resource).map(|resource| resource.info);
-    stored.or_else(|| metrics_api::info(request)).or_else(|| unstored::info(request)).or_else(|| review::info(request))
-}
+use crate::request_info::{ResourceRequest, Verb};
 
 /// Whether a kind has paths of this form: exactly those that the OpenAPI documents show, and the old ones for watches.
-fn exists(info: &ResourceInfo, request: &ResourceRequest<'_>) -> bool {
+pub(crate) fn exists(info: &ApiResource, request: &ResourceRequest<'_>) -> bool {
     let fits_scope = match (info.scope, request.in_namespace) {
         (Scope::Cluster, in_namespace) => !in_namespace,
         (Scope::Namespaced, true) => !request.namespace.is_empty(),
@@ -49,7 +26,7 @@ fn exists(info: &ResourceInfo, request: &ResourceRequest<'_>) -> bool {
     fits_scope && fits_form(info, request)
 }
 
-fn fits_form(info: &ResourceInfo, request: &ResourceRequest<'_>) -> bool {
+fn fits_form(info: &ApiResource, request: &ResourceRequest<'_>) -> bool {
     if request.subresource.is_empty() {
         return !request.is_named || has_any(info, &[Verb::Get, Verb::Update, Verb::Patch, Verb::Delete]);
     }
@@ -58,7 +35,7 @@ fn fits_form(info: &ResourceInfo, request: &ResourceRequest<'_>) -> bool {
     is_known && ends_here && request.is_named && !request.is_old_watch
 }
 
-fn has_any(info: &ResourceInfo, verbs: &[Verb]) -> bool {
+fn has_any(info: &ApiResource, verbs: &[Verb]) -> bool {
     verbs.iter().any(|verb| info.verbs.contains(&verb.as_str()))
 }
 
@@ -68,17 +45,12 @@ mod tests {
     use http::Method;
 
     use super::*;
-    use crate::query::Query;
+    use crate::{query::Query, request_info::RequestInfo};
 
     fn check(scope: Scope, verbs: &'static [&'static str], path: &str, expect: bool) {
-        let subresources = &[Subresource::Status, Subresource::Proxy];
-        let info = ResourceInfo {
-            plural: "things",
-            scope,
-            verbs,
-            subresources,
-            ..ResourceInfo::in_group("example.org", "v1")
-        };
+        let subresources = vec![Subresource::Status, Subresource::Proxy].into();
+        let things = ApiResource::new("example.org", "v1", "Thing", "things");
+        let info = ApiResource { scope, verbs, subresources, ..things };
         let path = format!("/apis/example.org/v1/{path}");
         let query = Query::parse("fieldSelector=metadata.name%3Dx");
         let RequestInfo::Resource(request) = RequestInfo::parse(&Method::GET, &path, &query) else { panic!("{path}") };

@@ -10,22 +10,36 @@ use std::{
     time::Duration,
 };
 
-use coracle_api::exposition::Exposition;
+use coracle_admission::{self as admission, Plugin};
+use coracle_api::status::Status;
 use coracle_auth::{
     authn::{Authenticator, service_account::TokenSigner},
     authz::Chain,
     user::UserInfo,
 };
-use coracle_registry::{resource::Registry, service_addresses::ServiceAddresses, store::Store};
+use coracle_registry::{
+    custom_resource::CustomResource, resource::Registry, service_addresses::ServiceAddresses, store::Store,
+};
 use coracle_store::Backend;
-use coracle_telemetry::{Doubling, Health, Tasks};
-use parking_lot::Mutex;
+use coracle_telemetry::{Doubling, Health, Tasks, metrics::MetricsRegistry};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    admission::quota::Quotas, bootstrap, client, config::ApiServerConfig, error::ApiServerError, event_expiry,
-    limits::Limits, metrics::Metrics, pki::PkiError, serve, state::State, subresource,
+    bootstrap,
+    catalog::{Catalog, Catalogs, Serving},
+    client,
+    config::ApiServerConfig,
+    custom_resources,
+    error::ApiServerError,
+    event_expiry,
+    limits::Limits,
+    metrics::Metrics,
+    metrics_api,
+    pki::PkiError,
+    review, serve,
+    state::State,
+    subresource, unstored,
 };
 
 /// Between the end of a task that keeps the house and its next start.
@@ -42,6 +56,15 @@ impl ApiServer {
     /// # Errors
     /// The store cannot be read or written, or the certificates are unusable: permanent.
     pub async fn new(config: ApiServerConfig, backend: Arc<dyn Backend>) -> Result<Arc<Self>, ApiServerError> {
+        Self::with_plugins(config, backend, Vec::new()).await
+    }
+
+    /// The same with more plugins in its admission.
+    pub(crate) async fn with_plugins(
+        config: ApiServerConfig,
+        backend: Arc<dyn Backend>,
+        plugins: Vec<Box<dyn Plugin>>,
+    ) -> Result<Arc<Self>, ApiServerError> {
         let shutdown = CancellationToken::new();
         let metrics = Metrics::new();
         let backend = metrics.meter(backend);
@@ -52,16 +75,26 @@ impl ApiServer {
         let (range, ports) = (config.service_cidr, config.node_ports.clone());
         let addresses = ServiceAddresses::new(range, ports, &registry, Arc::clone(&cache));
         let store = Store { backend, cache };
-        let quotas = registry.core("resourcequotas").map(|quotas| Quotas::new(store.clone(), Arc::clone(quotas)));
         let signer = Arc::new(signer);
+        let authorizer = Arc::new(Chain::new(&registry));
+        let chain = admission::Chain::new(&admission::Parts {
+            store: store.clone(),
+            registry: Arc::clone(&registry),
+            authorizer: Arc::clone(&authorizer),
+            signer: Arc::clone(&signer),
+            cluster_ca: config.pki.ca.cert_pem.clone(),
+            service_cidr: config.service_cidr,
+            advertise: config.advertise.ip(),
+        });
         let tokens = config.static_tokens.clone();
         let cache = Arc::clone(&store.cache);
         let state = Arc::new(State {
             addresses,
-            quotas,
+            admission: plugins.into_iter().fold(chain, admission::Chain::with),
             store,
             authenticator: Authenticator::new(Arc::clone(&registry), cache, Arc::clone(&signer), tokens),
-            authorizer: Chain::new(&registry),
+            authorizer,
+            catalog: Catalogs::new(Catalog::new(served(&registry))),
             registry,
             signer,
             node_tls,
@@ -69,7 +102,6 @@ impl ApiServer {
             shutdown,
             bootstrapped: AtomicBool::new(false),
             metrics,
-            exposed: Mutex::default(),
             health: Health::default(),
             config,
         });
@@ -92,6 +124,20 @@ impl ApiServer {
         client::client(Arc::clone(&self.state), user)
     }
 
+    /// Serves a kind that is not built in from now on; one with the same group and plural is replaced by it, and its
+    /// watches end.
+    ///
+    /// # Errors
+    /// 409 if a built-in resource has these names; what the store says if its objects cannot be loaded.
+    pub async fn serve_custom_resource(&self, kind: CustomResource) -> Result<(), Status> {
+        custom_resources::serve(&self.state, kind).await.map(drop)
+    }
+
+    /// Serves such a kind no more. Its objects stay in the store.
+    pub async fn withdraw_custom_resource(&self, group: &str, plural: &str) {
+        custom_resources::withdraw(&self.state, group, plural).await;
+    }
+
     /// Serves `listener` until `shutdown`, then lets requests under way finish (10 s at most).
     ///
     /// # Errors
@@ -109,9 +155,9 @@ impl ApiServer {
         self.state.stop().await;
     }
 
-    /// Shows figures of another part of this process on `/metrics`, too.
-    pub fn expose(&self, write: impl Fn(&mut Exposition) + Send + Sync + 'static) {
-        self.state.exposed.lock().push(Box::new(write));
+    /// What `/metrics` shows, for the figures of the other parts of this process.
+    pub fn metrics(&self) -> MetricsRegistry {
+        self.state.metrics.registry.clone()
     }
 
     /// What `/healthz` shows of the other parts of this process. Neither `/livez` nor
@@ -124,6 +170,18 @@ impl ApiServer {
     pub fn ready(&self) -> bool {
         self.state.is_ready()
     }
+}
+
+/// What is served from the start on.
+fn served(registry: &Registry) -> Vec<Serving<State>> {
+    let stored = registry.resources().iter().map(|resource| Serving::Stored(Arc::clone(resource)));
+    stored.chain(virtuals()).collect()
+}
+
+/// What has no store.
+pub(crate) fn virtuals() -> impl Iterator<Item = Serving<State>> {
+    let all = [unstored::resources(), review::resources(), metrics_api::resources()];
+    all.into_iter().flatten().map(Serving::Virtual)
 }
 
 impl std::fmt::Debug for ApiServer {

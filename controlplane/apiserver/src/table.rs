@@ -159,8 +159,8 @@ fn append_columns(out: &mut Vec<u8>, columns: &[Column]) {
         if index > 0 {
             out.push(b',');
         }
-        let Column { name, kind, format, description, priority } = *column;
-        append(out, &Definition { name, r#type: kind, format, description, priority });
+        let Column { name, kind, format, description, priority } = column;
+        append(out, &Definition { name, r#type: kind, format, description, priority: *priority });
     }
     out.push(b']');
 }

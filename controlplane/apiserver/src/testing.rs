@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use coracle_admission::Plugin;
 use coracle_auth::user::UserInfo;
 use coracle_store::{Backend, memory::MemoryBackend};
 use tokio_util::sync::CancellationToken;
@@ -31,7 +32,13 @@ pub async fn server() -> Arc<ApiServer> {
 /// # Panics
 /// If it cannot start.
 pub async fn server_over(backend: Arc<dyn Backend>) -> Arc<ApiServer> {
-    server_at(IpAddr::from([198, 18, 0, 1]), backend).await
+    server_at(IpAddr::from([198, 18, 0, 1]), backend, Vec::new()).await
+}
+
+/// A server with more plugins in its admission.
+#[cfg(test)]
+pub(crate) async fn server_with(plugins: Vec<Box<dyn Plugin>>) -> Arc<ApiServer> {
+    server_at(IpAddr::from([198, 18, 0, 1]), Arc::new(MemoryBackend::new()), plugins).await
 }
 
 /// A server that nobody but this machine reaches, so that its nodes may be at loopback.
@@ -39,14 +46,14 @@ pub async fn server_over(backend: Arc<dyn Backend>) -> Arc<ApiServer> {
 /// # Panics
 /// If it cannot start.
 pub async fn local_server() -> Arc<ApiServer> {
-    server_at(IpAddr::from([127, 0, 0, 1]), Arc::new(MemoryBackend::new())).await
+    server_at(IpAddr::from([127, 0, 0, 1]), Arc::new(MemoryBackend::new()), Vec::new()).await
 }
 
-async fn server_at(advertise: IpAddr, backend: Arc<dyn Backend>) -> Arc<ApiServer> {
+async fn server_at(advertise: IpAddr, backend: Arc<dyn Backend>, plugins: Vec<Box<dyn Plugin>>) -> Arc<ApiServer> {
     let pki = Arc::new(Pki::ephemeral(&ServerNames::default()).expect("certificates in memory"));
     let advertise = SocketAddr::new(advertise, 6443);
     let config = ApiServerConfig::new(pki, SERVICE_CIDR.parse().expect("a range"), advertise);
-    let server = ApiServer::new(config, backend).await.expect("a server in memory");
+    let server = ApiServer::with_plugins(config, backend, plugins).await.expect("a server in memory");
     ensure_account(&server).await;
     server
 }

@@ -1,11 +1,13 @@
 //! Component tests: a whole server in memory, called through `kube::Client` as its real clients do, and over TLS.
 
+mod admission;
 mod apply;
 mod authorization;
 mod authorizer;
 mod bad_input;
 mod connections;
 mod crud;
+mod custom_resources;
 mod deletion;
 mod evictions;
 mod floods;
@@ -29,3 +31,18 @@ mod updates;
 mod upgrades;
 mod warnings;
 mod watches;
+
+use std::sync::Arc;
+
+use crate::{
+    published::{Published, Shown},
+    server,
+};
+
+/// What a server publishes that has nothing but what is built in.
+pub(crate) fn published() -> Published {
+    let stored = coracle_registry::kinds::all()
+        .iter()
+        .map(|kind| Shown { info: Arc::new(kind.resource().into()), definitions: None });
+    Published::new(stored.chain(server::virtuals().map(|serving| serving.shown())).collect())
+}

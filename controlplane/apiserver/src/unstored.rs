@@ -2,19 +2,20 @@
 //!
 //! Source: `pkg/registry/core/pod/storage/storage.go` (LegacyBindingREST), `pkg/registry/core/componentstatus` at v1.37.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
+use async_trait::async_trait;
 use coracle_api::{meta, resource::GroupResource, status::Status};
-use coracle_auth::user::UserInfo;
 use coracle_registry::{
+    api_resource::ApiResource,
     cells::{self, NAME, items, string, text},
     strategy::{Column, ResourceInfo, Scope, Strategy},
 };
 use serde_json::{Value, json};
 
 use crate::{
+    catalog::{Request, Virtual},
     endpoints::{Call, now_secs},
-    query::Query,
     reply::Reply,
     request_info::{ResourceRequest, Verb},
     state::State,
@@ -44,43 +45,35 @@ static COMPONENT_STATUSES: ResourceInfo = ResourceInfo {
     ..ResourceInfo::in_group("", "v1")
 };
 
-/// For discovery and OpenAPI.
-pub(crate) static INFOS: [&ResourceInfo; 2] = [&BINDINGS, &COMPONENT_STATUSES];
-
 const COMPONENTS: [&str; 3] = ["controller-manager", "etcd-0", "scheduler"];
 
-/// The resource that a path names, if it is one of these.
-pub(crate) fn info(request: &ResourceRequest<'_>) -> Option<&'static ResourceInfo> {
-    let is_core = request.group.is_empty() && request.version == "v1";
-    INFOS.into_iter().find(|resource| is_core && resource.plural == request.resource)
+/// One of these.
+struct Unstored(Arc<ApiResource>);
+
+/// All of them.
+pub(crate) fn resources() -> Vec<Arc<dyn Virtual<State>>> {
+    let resource =
+        |info: &'static ResourceInfo| -> Arc<dyn Virtual<State>> { Arc::new(Unstored(Arc::new(info.into()))) };
+    [&BINDINGS, &COMPONENT_STATUSES].map(resource).into()
 }
 
-/// The resource that a request is about, if it is one of these.
-pub(crate) fn find(request: &ResourceRequest<'_>) -> Option<&'static ResourceInfo> {
-    info(request).filter(|_| request.subresource.is_empty())
-}
+#[async_trait]
+impl Virtual<State> for Unstored {
+    fn info(&self) -> &Arc<ApiResource> {
+        &self.0
+    }
 
-/// One request to one of these.
-pub(crate) struct Request<'a> {
-    pub(crate) server: &'a std::sync::Arc<State>,
-    pub(crate) user: &'a UserInfo,
-    pub(crate) info: &'a ResourceRequest<'a>,
-    pub(crate) query: &'a Query<'a>,
-    pub(crate) headers: &'a http::HeaderMap,
-    pub(crate) body: bytes::Bytes,
-}
-
-/// Serves it.
-pub(crate) async fn serve(request: Request<'_>, about: &'static ResourceInfo) -> Result<Reply, Status> {
-    match (about.plural, request.info.verb) {
-        ("bindings", Verb::Create) => bind(request).await,
-        ("componentstatuses", Verb::Get | Verb::List) => status(&request),
-        (plural, verb) => Err(Status::method_not_supported(&GroupResource::new("", plural), verb.as_str())),
+    async fn serve(&self, request: Request<'_, State>) -> Result<Reply, Status> {
+        match (&*self.0.plural, request.info.verb) {
+            ("bindings", Verb::Create) => bind(request).await,
+            ("componentstatuses", Verb::Get | Verb::List) => status(&request),
+            (_, verb) => Err(Status::method_not_supported(&self.0.group_resource(), verb.as_str())),
+        }
     }
 }
 
 /// The same as a binding below its pod, whose name is in the body.
-async fn bind(request: Request<'_>) -> Result<Reply, Status> {
+async fn bind(request: Request<'_, State>) -> Result<Reply, Status> {
     let Request { server, user, info, query, headers, body } = request;
     let pods = server.registry.core("pods").ok_or_else(Status::no_such_path)?;
     let nameless = Call { server, user, resource: pods, info, query, headers, body };
@@ -95,7 +88,7 @@ async fn bind(request: Request<'_>) -> Result<Reply, Status> {
 }
 
 /// Who answers here runs with all of its parts, or is about to be started again.
-fn status(request: &Request<'_>) -> Result<Reply, Status> {
+fn status(request: &Request<'_, State>) -> Result<Reply, Status> {
     let about = GroupResource::new("", COMPONENT_STATUSES.plural);
     let name = request.info.name.as_ref();
     let is_list = request.info.verb == Verb::List;
@@ -139,10 +132,6 @@ static COLUMNS: &[Column] = &[
 ];
 
 impl Strategy for ComponentStatus {
-    fn resource(&self) -> &'static ResourceInfo {
-        &COMPONENT_STATUSES
-    }
-
     fn columns(&self) -> &'static [Column] {
         COLUMNS
     }

@@ -1,105 +1,172 @@
-//! Writes of clients: between what they sent and the store, with what an object needs besides its own validity.
+//! Writes of clients, step by step: admission, the registry's validation, what is reserved, the transaction.
+//!
+//! The one place that walks an object to the store for somebody; what the server writes on its own behalf it gives to the
+//! store itself.
+//!
+//! ```text
+//! create   prepare_new                    > mutate > check > validate > turn > reserve > insert
+//! update   begin > (change > prepare      > mutate > check > validate > turn > reserve > commit) until the race is won
+//! delete   begin > (                        mutate         > validate                   > commit) until the race is won
+//! ```
+//!
+//! Admission may wait as long as it likes: the turn at the namespace's quotas is taken after it, and only the transaction
+//! is between the reservation of a Service's addresses and its end.
 
-use coracle_api::{quota, status::Status};
+use coracle_admission::{Attributes, Request, attributes::Seen};
+use coracle_api::status::Status;
 use coracle_registry::{
     managed_fields::FieldManager,
     part::Part,
     resource::Resource,
-    service_addresses::Reservation,
-    store::{WriteOptions, Written, companions::Companion, update::Change},
+    service_addresses::{Reservation, ServiceAddresses},
+    store::{
+        Written,
+        companions::Companion,
+        delete::{Delete, DeleteOptions, Deleted},
+        update::{Change, Update},
+    },
 };
-use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::{
-    admission::{self, new_pod::Surroundings},
-    state::State,
-};
+use crate::state::State;
 
 impl State {
-    /// Checks and creates an object that is admitted, with what has to be reserved for it and what it is charged to.
+    /// Makes an object.
     pub(crate) async fn create(
         &self,
-        resource: &Resource,
-        namespace: &str,
+        request: &Request<'_>,
         object: Value,
-        options: WriteOptions,
-        manager: Option<&FieldManager>,
+        manager: &FieldManager,
     ) -> Result<Written, Status> {
-        let stored = resource.storing();
-        let surroundings = Surroundings::of(self, stored, namespace, &object).await?;
-        let admit = |object: &mut Value| surroundings.map_or(Ok(()), |around| around.admit(stored, object));
-        let mut new = self.store.prepare_new(resource, namespace, object, manager, admit)?;
-        admission::check_new(self, stored, namespace, &new.object).await?;
-        admission::token_secret::fill(self, stored, namespace, &mut new.object).await?;
-        let addresses = self.addresses_of(stored);
-        let reservation = match addresses {
-            Some(addresses) => {
-                addresses.catch_up().await?;
-                Some(addresses.fill(None, &mut new.object)?)
-            }
+        let mut new = self.store.prepare_new(request.resource, request.namespace, object, Some(manager))?;
+        let mutated = self.mutated(request.about(&mut new.object, None)).await?;
+        new.check(mutated.is_changed)?;
+        let validated = self.validated(request.about(&mut new.object, None)).await?;
+        let turn = self.admission.turn(request).await?;
+        let reservation = match self.addresses_of(request.resource) {
+            Some(addresses) => Some(reserve(addresses, None, &mut new.object).await?),
             None => None,
         };
-        // Last, and kept until it is written: others of this namespace wait meanwhile.
-        let quotas = self.quotas_of(stored);
-        let turn = match quotas {
-            Some(quotas) => quotas.turn(namespace).await?,
-            None => None,
-        };
-        let written = {
-            let companion = quotas.filter(|_| turn.is_some()).map(|quotas| quotas as &dyn Companion);
-            self.store.insert(stored, new, options, companion).await
-        };
-        if let Some(reservation) = reservation.filter(|_| options.dry_run || is_refused(&written)) {
-            reservation.free();
-        }
-        let written = written?;
-        Ok(Written { json: resource.shown_json(written.json), ..written })
+        let companion = turn.as_ref().map(|turn| turn as &dyn Companion);
+        let written = self.store.insert(new, request.options, companion).await;
+        settle(reservation, request.options.dry_run || is_refused(&written));
+        Ok(warning(written?, mutated, validated))
     }
 
-    /// Changes an object and what is reserved for it.
+    /// Changes an object. `change` makes what is wanted of what there is, and is asked anew after a lost race.
     pub(crate) async fn update(
         &self,
-        resource: &Resource,
-        target: &Change<'_>,
-        change: impl FnMut(&Value) -> Result<Value, Status>,
+        request: &Request<'_>,
+        target: Change<'_>,
+        mut change: impl FnMut(&Value) -> Result<Value, Status>,
     ) -> Result<Written, Status> {
-        let subresource = if target.part == Part::Resize { "resize" } else { "" };
-        let may_use_more = matches!(target.part, Part::Main | Part::Resize)
-            && quota::changes_by_update(resource.info.group, resource.info.plural, subresource);
-        let quotas = self.quotas_of(resource).filter(|_| may_use_more);
-        let turn = match quotas {
-            Some(quotas) => quotas.turn(target.namespace).await?,
+        let mut update = self.store.begin_update(request.resource, target).await?;
+        loop {
+            let wanted = change(&update.present());
+            let written = match wanted {
+                Ok(wanted) => self.replace(request, target.part, &mut update, wanted).await,
+                Err(status) => Err(status),
+            };
+            match written {
+                Ok(Some(written)) => return Ok(written),
+                Ok(None) => {}
+                Err(status) if status.code < 500 && update.refresh().await? => {}
+                Err(status) => return Err(status),
+            }
+        }
+    }
+
+    /// Puts `wanted` in the object's place; `None` if somebody else was faster.
+    async fn replace(
+        &self,
+        request: &Request<'_>,
+        part: Part,
+        update: &mut Update<'_>,
+        wanted: Value,
+    ) -> Result<Option<Written>, Status> {
+        let mut changed = update.prepare(wanted)?;
+        let mutated = self.mutated(request.about(&mut changed.object, Some(update.current()))).await?;
+        update.check(&mut changed, mutated.is_changed)?;
+        let validated = self.validated(request.about(&mut changed.object, Some(update.current()))).await?;
+        let turn = self.admission.turn(request).await?;
+        let reservation = match self.addresses_of(request.resource).filter(|_| part == Part::Main) {
+            Some(addresses) => Some(reserve(addresses, Some(update.key()), &mut changed.object).await?),
             None => None,
         };
-        let target =
-            Change { companion: quotas.filter(|_| turn.is_some()).map(|quotas| quotas as &dyn Companion), ..*target };
-        let Some(addresses) = self.addresses_of(resource).filter(|_| target.part == Part::Main) else {
-            return self.store.update(resource, &target, change).await;
-        };
-        addresses.catch_up().await?;
-        let key = resource.key(target.namespace, target.name);
-        let held = Mutex::new(Vec::new());
-        let reserve = |new: &mut Value, old: &Value| {
-            if let Some(admit) = target.reserve {
-                admit(new, old)?;
+        let companion = turn.as_ref().map(|turn| turn as &dyn Companion);
+        let written = update.commit(changed, companion).await;
+        settle(reservation, request.options.dry_run || matches!(written, Ok(None)) || is_refused(&written));
+        Ok(written?.map(|written| warning(written, mutated, validated)))
+    }
+
+    /// Deletes an object.
+    pub(crate) async fn delete(&self, request: &Request<'_>, options: &DeleteOptions) -> Result<Deleted, Status> {
+        let mut delete = self.store.begin_delete(request.resource, request.namespace, request.name, options).await?;
+        loop {
+            match self.remove(request, &mut delete).await {
+                Ok(Some(deleted)) => return Ok(deleted),
+                Ok(None) => {}
+                Err(status) if status.code < 500 && delete.refresh().await? => {}
+                Err(status) => return Err(status),
             }
-            // What a lost race had reserved goes back first.
-            held.lock().drain(..).for_each(Reservation::free);
-            let reservation = addresses.fill(Some(&key), new)?;
-            held.lock().push(reservation);
-            Ok(())
-        };
-        let target = Change { reserve: Some(&reserve), ..target };
-        let written = self.store.update(resource, &target, change).await;
-        if target.options.dry_run || is_refused(&written) {
-            held.lock().drain(..).for_each(Reservation::free);
         }
-        written
+    }
+
+    async fn remove(&self, request: &Request<'_>, delete: &mut Delete<'_>) -> Result<Option<Deleted>, Status> {
+        self.admit(request, &mut Value::Null, Some(delete.current())).await?;
+        delete.commit().await
+    }
+
+    /// Admits what is written in a way of its own, such as an eviction.
+    pub(crate) async fn admit(
+        &self,
+        request: &Request<'_>,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        self.mutated(request.about(object, old)).await?;
+        self.validated(request.about(object, old)).await?;
+        Ok(())
+    }
+
+    async fn mutated(&self, mut attributes: Attributes<'_>) -> Result<Seen, Status> {
+        self.admission.mutate(&mut attributes).await?;
+        Ok(attributes.finish())
+    }
+
+    async fn validated(&self, attributes: Attributes<'_>) -> Result<Seen, Status> {
+        self.admission.validate(&attributes).await?;
+        Ok(attributes.finish())
+    }
+
+    /// The allocators, if this is the resource they are for.
+    fn addresses_of(&self, resource: &Resource) -> Option<&ServiceAddresses> {
+        self.addresses.as_ref().filter(|_| resource.is_core("services"))
+    }
+}
+
+async fn reserve<'a>(
+    addresses: &'a ServiceAddresses,
+    key: Option<&str>,
+    service: &mut Value,
+) -> Result<Reservation<'a>, Status> {
+    addresses.catch_up().await?;
+    addresses.fill(key, service)
+}
+
+/// Gives back what was reserved for nothing. What may have been written keeps it until the Service shows.
+fn settle(reservation: Option<Reservation<'_>>, is_free: bool) {
+    if let Some(reservation) = reservation.filter(|_| is_free) {
+        reservation.free();
     }
 }
 
 /// Whether nothing was written for sure: a store that fails may have written all the same.
-fn is_refused(written: &Result<Written, Status>) -> bool {
+fn is_refused<T>(written: &Result<T, Status>) -> bool {
     written.as_ref().is_err_and(|status| status.code < 500)
+}
+
+fn warning(mut written: Written, mutated: Seen, validated: Seen) -> Written {
+    written.warnings.extend(mutated.warnings.into_iter().chain(validated.warnings));
+    written
 }

@@ -2,7 +2,8 @@
 
 use std::{fmt, time::Duration};
 
-use coracle_api::{exposition::Registry, pod_network::PodNetwork};
+use coracle_api::pod_network::PodNetwork;
+use coracle_telemetry::metrics::MetricsRegistry;
 use ipnet::{IpNet, Ipv4Net};
 
 /// A certificate authority with its key.
@@ -56,7 +57,7 @@ pub struct ControllersConfig {
     /// How long the garbage collector waits at its start for kinds that cannot be listed, before it goes on without them.
     pub initial_sync_timeout: Duration,
     /// Where the controllers count what they do.
-    pub metrics: Registry,
+    pub metrics: MetricsRegistry,
 }
 
 impl ControllersConfig {
@@ -79,7 +80,7 @@ impl ControllersConfig {
             certificate_validity: Duration::from_secs(365 * 24 * 3600),
             discovery_period: Duration::from_secs(30),
             initial_sync_timeout: Duration::from_secs(30),
-            metrics: Registry::default(),
+            metrics: MetricsRegistry::default(),
         }
     }
 }

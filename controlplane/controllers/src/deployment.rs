@@ -19,7 +19,10 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cache::{By, Cache, Change, Index, Key, controlled_by, orphans_of},
+    cache::{
+        By, Cache, Change, Index, Key, controlled_by,
+        labels::{pair_key, pair_of, selecting},
+    },
     claim::claim_all,
     context::Context,
     controller::{self, CallContext, Outcome, ReconcileError, or_event},
@@ -52,6 +55,7 @@ pub(crate) struct DeploymentController {
     client: Client,
     recorder: EventRecorder,
     deployments: Arc<Cache<Deployment>>,
+    selecting: By<Deployment>,
     replica_sets: Arc<Cache<ReplicaSet>>,
     by_controller: By<ReplicaSet>,
     pods: By<Pod>,
@@ -70,6 +74,9 @@ impl DeploymentController {
             client: context.client.clone(),
             recorder: context.recorder.clone(),
             deployments: deployments.cache(),
+            selecting: deployments.index(Index::new("selects", |deployment, put| {
+                put(&pair_key(namespace_of(deployment), pair_of(&deployment.spec.selector)));
+            })),
             replica_sets: replica_sets.cache(),
             by_controller: replica_sets.index(Index::by_controller()),
             pods: pods.index(Index::by_controller()),
@@ -114,11 +121,10 @@ impl DeploymentController {
             return;
         }
         let namespace = rs.metadata.namespace.as_deref().unwrap_or_default();
-        let selecting = self.deployments.in_namespace(namespace, |deployment| {
-            selector_of(&deployment.spec.selector).is_some_and(|selector| selector.matches(labels))
-        });
-        for deployment in selecting {
-            self.queue.add(Key::of(deployment.as_ref()));
+        for deployment in selecting(&self.selecting, namespace, labels) {
+            if selector_of(&deployment.spec.selector).is_some_and(|selector| selector.matches(labels)) {
+                self.queue.add(Key::of(deployment.as_ref()));
+            }
         }
     }
 
@@ -242,14 +248,14 @@ impl DeploymentController {
         };
         let uid = deployment.metadata.uid.as_deref().unwrap_or_default();
         let namespace = namespace_of(deployment);
-        let mut candidates = self.by_controller.get(&controlled_by(namespace, uid));
-        candidates.extend(self.by_controller.get(&orphans_of(namespace)));
+        let candidates = self.by_controller.controlled_or_orphaned(namespace, uid);
         claim_all(&self.client, deployment, &selector, candidates, None).await.map(Some)
     }
 
     fn pods_of(&self, key: &Key, replica_sets: &[Arc<ReplicaSet>]) -> Vec<Arc<Pod>> {
         let uids = replica_sets.iter().filter_map(|rs| rs.metadata.uid.as_deref());
-        uids.flat_map(|uid| self.pods.get(&controlled_by(&key.namespace, uid))).collect()
+        let keys: Vec<String> = uids.map(|uid| controlled_by(&key.namespace, uid)).collect();
+        self.pods.get_any(&keys.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     async fn write_revision(&self, deployment: &Deployment, revision: &str) -> Result<Deployment, ReconcileError> {

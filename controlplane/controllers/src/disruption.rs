@@ -24,7 +24,10 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cache::{Cache, Change, Key},
+    cache::{
+        By, Cache, Change, Index, Key,
+        labels::{Pair, Selected, pair_key, pair_of, selecting},
+    },
     context::Context,
     controller::{self, CallContext, Outcome, ReconcileError, ignore_missing},
     errors::{is_conflict, message_of},
@@ -53,7 +56,9 @@ pub(crate) struct DisruptionController {
     recorder: EventRecorder,
     kinds: Arc<ServedKinds>,
     budgets: Arc<Cache<PodDisruptionBudget>>,
+    selecting: By<PodDisruptionBudget>,
     pods: Arc<Cache<Pod>>,
+    selected: Selected<Pod>,
     replica_sets: Arc<Cache<ReplicaSet>>,
     deployments: Arc<Cache<Deployment>>,
     queue: Arc<WorkQueue<Key>>,
@@ -83,7 +88,11 @@ impl DisruptionController {
             recorder: context.recorder.clone(),
             kinds,
             budgets: budgets.cache(),
+            selecting: budgets.index(Index::new("selects", |budget, put| {
+                put(&pair_key(budget.metadata.namespace.as_deref().unwrap_or_default(), asked_pair(budget)));
+            })),
             pods: pods.cache(),
+            selected: Selected::of(&pods.cache()),
             replica_sets: replica_sets.cache(),
             deployments: deployments.cache(),
             queue: context.queue("disruption"),
@@ -130,8 +139,10 @@ impl DisruptionController {
     fn wake_budgets(&self, pod: &Pod) {
         let Some(labels) = &pod.metadata.labels else { return };
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        for budget in self.budgets.in_namespace(namespace, |budget| plan::selects(budget, labels)) {
-            self.queue.add(Key::of(budget.as_ref()));
+        for budget in selecting(&self.selecting, namespace, labels) {
+            if plan::selects(&budget, labels) {
+                self.queue.add(Key::of(budget.as_ref()));
+            }
         }
     }
 
@@ -154,7 +165,7 @@ impl DisruptionController {
     }
 
     async fn count(&self, key: &Key, budget: &PodDisruptionBudget) -> Outcome {
-        let pods = self.pods.in_namespace(&key.namespace, |pod| {
+        let pods = self.selected.get(&key.namespace, asked_pair(budget), |pod| {
             pod.metadata.labels.as_ref().is_some_and(|labels| plan::selects(budget, labels))
         });
         if pods.is_empty() {
@@ -272,6 +283,11 @@ impl DisruptionController {
     fn note(&self, budget: &PodDisruptionBudget, kind: EventType, reason: &'static str, message: String) {
         self.recorder.record(COMPONENT, budget, kind, reason, message);
     }
+}
+
+/// A pair of labels that every pod of the budget has.
+fn asked_pair(budget: &PodDisruptionBudget) -> Option<Pair<'_>> {
+    pair_of(budget.spec.as_ref()?.selector.as_ref()?)
 }
 
 fn unmanaged(budget: &PodDisruptionBudget) -> String {

@@ -15,7 +15,7 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cache::{Cache, Change, Key},
+    cache::{Cache, Change, Key, labels::Selected},
     context::Context,
     controller::{self, CallContext, Outcome},
     endpointslice::plan::pod_reference,
@@ -39,7 +39,7 @@ const MANAGER: &str = "endpoint-controller";
 pub(crate) struct EndpointsController {
     client: Client,
     services: Arc<Cache<Service>>,
-    pods: Arc<Cache<Pod>>,
+    pods: Selected<Pod>,
     endpoints: Arc<Cache<Endpoints>>,
     queue: Arc<WorkQueue<Key>>,
 }
@@ -55,7 +55,7 @@ impl EndpointsController {
         let this = Arc::new(Self {
             client: context.client.clone(),
             services: services.cache(),
-            pods: pods.cache(),
+            pods: Selected::of(&pods.cache()),
             endpoints: endpoints.cache(),
             queue: context.queue("endpoint"),
         });
@@ -99,7 +99,7 @@ impl EndpointsController {
         if !service_endpoints::is_managed(&service) {
             return Ok(None);
         }
-        let pods = self.pods.in_namespace(&key.namespace, |pod| selects(&service, pod));
+        let pods = self.pods.get(&key.namespace, service_endpoints::pair_of(&service), |pod| selects(&service, pod));
         let wanted = plan(&service, &pods, existing.as_deref());
         match existing {
             None => match api.create(&PostParams::default(), &wanted).await {

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use coracle_client::own_writes::OwnWrites;
 use futures::future::join_all;
 use k8s_openapi::api::{
     core::v1::{Node, Service},
@@ -19,12 +20,11 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cache::{By, Cache, Change, Index, Key},
+    cache::{By, Cache, Index, Key, labels::Selected},
     context::Context,
     controller::{self, CallContext, Outcome, ReconcileError, or_event},
     errors::{is_namespace_terminating, is_not_found, message_of},
     event_recorder::{EventRecorder, EventType},
-    expectations::{Expectations, Round},
     informer::Informer,
     pod::Pod,
     service_endpoints::{self, selects},
@@ -41,17 +41,16 @@ use plan::{Input, MANAGED_BY, MANAGER, Plan, SERVICE_NAME};
 const WORKERS: usize = 8;
 const COMPONENT: &str = "endpoint-slice-controller";
 
-/// The controller; its state is in caches, its queue and its expectations.
+/// The controller; its state is in caches, its queue and its writes.
 pub(crate) struct EndpointSliceController {
     client: Client,
     recorder: EventRecorder,
     services: Arc<Cache<Service>>,
-    pods: Arc<Cache<Pod>>,
+    pods: Selected<Pod>,
     nodes: Arc<Cache<Node>>,
     slices: By<EndpointSlice>,
     queue: Arc<WorkQueue<Key>>,
-    /// Created slices that the cache does not show yet.
-    expectations: Expectations,
+    writes: OwnWrites<EndpointSlice>,
 }
 
 impl EndpointSliceController {
@@ -63,22 +62,23 @@ impl EndpointSliceController {
         nodes: &Informer<Node>,
         slices: &mut Informer<EndpointSlice>,
     ) -> Arc<Self> {
+        let queue = context.queue("endpoint_slice");
         let this = Arc::new(Self {
             client: context.client.clone(),
             recorder: context.recorder.clone(),
             services: services.cache(),
-            pods: pods.cache(),
+            pods: Selected::of(&pods.cache()),
             nodes: nodes.cache(),
             slices: slices.index(Index::new("service", |slice, put| {
                 if let Some(service) = service_of(slice) {
                     put(&service.to_string());
                 }
             })),
-            queue: context.queue("endpoint_slice"),
-            expectations: Expectations::default(),
+            writes: OwnWrites::new(slices, queue.clone()),
+            queue,
         });
-        let controller = this.clone();
-        slices.on_change(move |change| controller.slice_changed(change));
+        let queue = this.queue.clone();
+        slices.on_change(move |change| service_of(change.latest()).into_iter().for_each(|service| queue.add(service)));
         this
     }
 
@@ -96,28 +96,16 @@ impl EndpointSliceController {
         .await;
     }
 
-    fn slice_changed(&self, change: &Change<'_, EndpointSlice>) {
-        let Some(service) = service_of(change.latest()) else { return };
-        if matches!(change, Change::Added(_)) {
-            self.expectations.creation_observed(&service);
-        }
-        self.queue.add(service);
-    }
-
     async fn reconcile(&self, key: Key) -> Outcome {
-        let Some(service) = self.services.get(&key) else {
-            self.expectations.forget(&key);
-            return Ok(None);
-        };
+        let Some(service) = self.services.get(&key) else { return Ok(None) };
         if !service_endpoints::is_managed(&service) || service.metadata.deletion_timestamp.is_some() {
             return Ok(None);
         }
-        if let Some(pending) = self.expectations.pending(&key) {
-            // The event of the missing slice brings us back, if it comes.
-            return Ok(Some(pending));
+        if !self.writes.settled(&key).await.during("list EndpointSlices")? {
+            return Ok(None);
         }
         let slices = self.slices.get(&key.to_string());
-        let pods = self.pods.in_namespace(&key.namespace, |pod| selects(&service, pod));
+        let pods = self.pods.get(&key.namespace, service_endpoints::pair_of(&service), |pod| selects(&service, pod));
         let node = |name: &str| self.nodes.get(&Key::new("", name));
         let plan = plan::plan(&Input { service: &service, pods: &pods, slices: &slices, node: &node });
         let result = self.act(&key, plan).await;
@@ -131,18 +119,23 @@ impl EndpointSliceController {
 
     async fn act(&self, key: &Key, plan: Plan) -> Outcome {
         let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &key.namespace);
-        // Nothing is expected here any more: what is to be made now is all.
-        let calls = self.expectations.expect(key, plan.create.len(), Default::default());
-        let creates = join_all(plan.create.iter().map(|slice| create(&api, &calls, slice))).await;
         let params = PostParams::default();
+        let creates = join_all(plan.create.iter().map(|slice| async {
+            match self.writes.write(key, api.create(&params, slice)).await {
+                Err(error) if !is_namespace_terminating(&error) => Err(error).during("create EndpointSlice"),
+                _ => Ok(()),
+            }
+        }))
+        .await;
         let updates = join_all(plan.update.iter().map(|slice| async {
             let name = slice.metadata.name.as_deref().unwrap_or_default();
-            or_event(api.replace(name, &params, slice).await.map(drop).during("update EndpointSlice")).map(drop)
+            let written = self.writes.write(key, api.replace(name, &params, slice)).await;
+            or_event(written.map(drop).during("update EndpointSlice")).map(drop)
         }))
         .await;
         let deletes = join_all(plan.delete.iter().map(|slice| async {
             let name = slice.metadata.name.as_deref().unwrap_or_default();
-            match api.delete(name, &DeleteParams::default()).await {
+            match self.writes.delete(key, slice, api.delete(name, &DeleteParams::default())).await {
                 Err(error) if !is_not_found(&error) => Err(error).during("delete EndpointSlice"),
                 _ => Ok(()),
             }
@@ -150,13 +143,6 @@ impl EndpointSliceController {
         .await;
         creates.into_iter().chain(updates).chain(deletes).collect::<Result<Vec<()>, _>>()?;
         Ok(None)
-    }
-}
-
-async fn create(api: &Api<EndpointSlice>, calls: &Round<'_>, slice: &EndpointSlice) -> Result<(), ReconcileError> {
-    match calls.create(api.create(&PostParams::default(), slice)).await {
-        Err(error) if !is_namespace_terminating(&error) => Err(error).during("create EndpointSlice"),
-        _ => Ok(()),
     }
 }
 

@@ -7,6 +7,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
+use coracle_client::own_writes::OwnWrites;
 use k8s_openapi::api::{
     core::v1::{EndpointAddress, EndpointSubset, Endpoints, Service},
     discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice},
@@ -46,6 +47,8 @@ pub(crate) struct MirroringController {
     endpoints: Arc<Cache<Endpoints>>,
     slices: By<EndpointSlice>,
     queue: Arc<WorkQueue<Key>>,
+    /// Slices have generated names: one that does not show yet would be made again.
+    writes: OwnWrites<EndpointSlice>,
 }
 
 impl MirroringController {
@@ -56,6 +59,7 @@ impl MirroringController {
         endpoints: &mut Informer<Endpoints>,
         slices: &mut Informer<EndpointSlice>,
     ) -> Arc<Self> {
+        let queue = context.queue("endpoint_slice_mirroring");
         let this = Arc::new(Self {
             client: context.client.clone(),
             services: services.cache(),
@@ -65,7 +69,8 @@ impl MirroringController {
                     put(&service.to_string());
                 }
             })),
-            queue: context.queue("endpoint_slice_mirroring"),
+            writes: OwnWrites::new(slices, queue.clone()),
+            queue,
         });
         let queue = this.queue.clone();
         services.on_change(move |change| queue.add(Key::of(change.latest().as_ref())));
@@ -91,6 +96,9 @@ impl MirroringController {
     }
 
     async fn reconcile(&self, key: Key) -> Outcome {
+        if !self.writes.settled(&key).await.during("list EndpointSlices")? {
+            return Ok(None);
+        }
         let existing = self.slices.get(&key.to_string());
         let has_selector = |service: &Service| {
             service
@@ -118,17 +126,17 @@ impl MirroringController {
                         ..present.metadata.clone()
                     };
                     let slice = EndpointSlice { metadata, ..slice };
-                    let written = api.replace(name, &PostParams::default(), &slice).await.map(drop);
+                    let written = self.writes.write(&key, api.replace(name, &PostParams::default(), &slice)).await;
                     or_event(written.during("update mirrored EndpointSlice"))?;
                 }
-                None => match api.delete(name, &DeleteParams::default()).await {
+                None => match self.writes.delete(&key, &*present, api.delete(name, &DeleteParams::default())).await {
                     Err(error) if !is_not_found(&error) => return Err(error).during("delete mirrored EndpointSlice"),
                     _ => {}
                 },
             }
         }
         for slice in wanted {
-            match api.create(&PostParams::default(), &slice).await {
+            match self.writes.write(&key, api.create(&PostParams::default(), &slice)).await {
                 Err(error) if !is_namespace_terminating(&error) => return Err(error).during("mirror Endpoints"),
                 _ => {}
             }

@@ -6,8 +6,9 @@
 //!
 //! Source: `pkg/controller/job/job_controller.go`, `pkg/controller/ttlafterfinished` at v1.37.
 
-use std::{borrow::Cow, collections::HashMap, sync::Arc};
+use std::{borrow::Cow, sync::Arc};
 
+use coracle_client::own_writes::OwnWrites;
 use k8s_openapi::{
     api::batch::v1::{Job, JobStatus},
     jiff::Timestamp,
@@ -17,11 +18,13 @@ use kube::{
     api::{DeleteParams, PostParams, Preconditions},
     core::SelectorExt,
 };
-use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cache::{By, Cache, Change, Index, Key, controlled_by, orphans_of},
+    cache::{
+        By, Cache, Change, Index, Key,
+        labels::{pair_key, pair_of, selecting},
+    },
     claim::claim_all,
     context::Context,
     controller::{self, CallContext, Outcome, ReconcileError, ignore_missing, or_event},
@@ -31,7 +34,6 @@ use crate::{
     owner::{controller_of, selector_of},
     pod::Pod,
     pod_control::PodControl,
-    pod_state,
     work_queue::WorkQueue,
 };
 
@@ -50,11 +52,12 @@ use release::Uids;
 const WORKERS: usize = 4;
 const COMPONENT: &str = "job-controller";
 
-/// The controller; all its state is in caches, its queues, its control, `released`, `dismissed` and `written`.
+/// The controller; all its state is in caches, its queues, its control, `dismissed` and `written`.
 pub(crate) struct JobController {
     client: Client,
     recorder: EventRecorder,
     jobs: Arc<Cache<Job>>,
+    selecting: By<Job>,
     pods: Arc<Cache<Pod>>,
     by_controller: By<Pod>,
     /// By namespace and name of the Job that they name, whichever uid it had.
@@ -63,22 +66,25 @@ pub(crate) struct JobController {
     control: PodControl,
     /// Pods with the finalizer that no Job controls.
     orphans: Arc<WorkQueue<Key>>,
-    /// Uids of pods whose finalizer was taken, until the watch shows it: counting them again would be wrong.
-    released: Uids,
     /// Uids of pods that were let go uncounted, until they are gone: their end holds nothing back.
     dismissed: Uids,
-    /// Revisions of statuses written that the watch has not shown yet: an older Job has not counted the pods that were
-    /// released since, and would get more of them.
-    written: Mutex<HashMap<Key, u64>>,
+    /// Statuses that do not show yet: an older Job has not counted the pods that were released since, and would get more
+    /// of them.
+    written: OwnWrites<Job>,
 }
 
 impl JobController {
     /// Registers with the informers; nothing happens before [`JobController::run`].
     pub(crate) fn new(context: &Context, jobs: &mut Informer<Job>, pods: &mut Informer<Pod>) -> Arc<Self> {
+        let queue = context.queue("job");
         let this = Arc::new(Self {
             client: context.client.clone(),
             recorder: context.recorder.clone(),
             jobs: jobs.cache(),
+            selecting: jobs.index(Index::new("selects", |job, put| {
+                let pair = job.spec.as_ref().and_then(|spec| pair_of(spec.selector.as_ref()?));
+                put(&pair_key(job.metadata.namespace.as_deref().unwrap_or_default(), pair));
+            })),
             pods: pods.cache(),
             by_controller: pods.index(Index::by_controller()),
             by_job: pods.index(Index::new("job", |pod, put| {
@@ -86,12 +92,11 @@ impl JobController {
                     put(&owner.to_string());
                 }
             })),
-            queue: context.queue("job"),
-            control: PodControl::new(context, COMPONENT),
+            control: PodControl::new(context, COMPONENT, pods, &queue),
             orphans: context.queue("job_orphan_pod"),
-            released: Uids::default(),
             dismissed: Uids::default(),
-            written: Mutex::default(),
+            written: OwnWrites::new(jobs, queue.clone()),
+            queue,
         });
         let controller = this.clone();
         jobs.on_change(move |change| controller.job_changed(change));
@@ -118,8 +123,6 @@ impl JobController {
     fn job_changed(&self, change: &Change<'_, Job>) {
         let key = Key::of(change.latest().as_ref());
         if matches!(change, Change::Deleted(_)) {
-            self.control.expectations.forget(&key);
-            self.written.lock().remove(&key);
             self.dismissed.forget(&key);
         }
         self.queue.add(key);
@@ -139,17 +142,7 @@ impl JobController {
             return self.wake_possible_owners(pod);
         };
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let gone = matches!(change, Change::Deleted(_));
-        if matches!(change, Change::Added(_)) {
-            self.control.expectations.creation_observed(&owner);
-        }
-        if gone || pod_state::is_terminating(pod) {
-            self.control.expectations.deletion_observed(&owner, uid);
-        }
-        if gone || !plan::has_finalizer(pod) {
-            self.released.remove(&owner, uid);
-        }
-        if gone {
+        if matches!(change, Change::Deleted(_)) {
             self.dismissed.remove(&owner, uid);
         }
         self.queue.add(owner);
@@ -161,22 +154,21 @@ impl JobController {
             return;
         };
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        for job in self.jobs.in_namespace(namespace, |job| selects(job, labels)) {
-            self.queue.add(Key::of(job.as_ref()));
+        for job in selecting(&self.selecting, namespace, labels) {
+            if selects(&job, labels) {
+                self.queue.add(Key::of(job.as_ref()));
+            }
         }
     }
 
     async fn reconcile(&self, key: Key) -> Outcome {
-        let job = self.jobs.get(&key);
-        self.let_orphans_go(&key, job.as_deref()).await?;
-        let Some(job) = job else {
-            self.control.expectations.forget(&key);
-            return Ok(None);
-        };
-        if self.is_behind(&key, &job) {
-            // The change that is on its way adds the key again.
+        let is_settled = self.control.writes.settled(&key).await.during("list pods")?;
+        if !is_settled || !self.written.settled(&key).await.during("list Jobs")? {
             return Ok(None);
         }
+        let job = self.jobs.get(&key);
+        self.let_orphans_go(&key, job.as_deref()).await?;
+        let Some(job) = job else { return Ok(None) };
         if plan::finished(&job).is_some() {
             // Whoever manages it.
             return self.expire(&job).await;
@@ -184,31 +176,17 @@ impl JobController {
         if is_managed_elsewhere(&job) {
             return Ok(None);
         }
-        // Asked before the pods are read: what is seen later than this is in the list or comes with a new event.
-        let pending = self.control.expectations.pending(&key);
-        let (released, dismissed) = (self.released.of(&key), self.dismissed.of(&key));
+        let dismissed = self.dismissed.of(&key);
         let pods = self.claim_pods(&job).await?;
-        let now = Timestamp::now();
-        let seen =
-            Observed { pods: &pods, released: &released, dismissed: &dismissed, settled: pending.is_none(), now };
+        let seen = Observed { pods: &pods, dismissed: &dismissed, now: Timestamp::now() };
         let mut plan = plan::plan(&job, &seen);
         let failed = self.scale(&key, &job, &mut plan).await;
         self.write_status(&job, &plan).await?;
         self.release(&key, &plan.release).await?;
         match failed {
             Some(message) => Err(ReconcileError::NotYet(message)),
-            None => Ok(pending.into_iter().chain(plan.again).min()),
+            None => Ok(plan.again),
         }
-    }
-
-    /// The watch has yet to show what this controller wrote last.
-    fn is_behind(&self, key: &Key, job: &Job) -> bool {
-        let mut written = self.written.lock();
-        let behind = written.get(key).is_some_and(|written| revision_of(job) < Some(*written));
-        if !behind {
-            written.remove(key);
-        }
-        behind
     }
 
     /// The pods that belong to `job`, after adopting and releasing.
@@ -218,8 +196,7 @@ impl JobController {
         };
         let uid = job.metadata.uid.as_deref().unwrap_or_default();
         let namespace = job.metadata.namespace.as_deref().unwrap_or_default();
-        let mut candidates = self.by_controller.get(&controlled_by(namespace, uid));
-        candidates.extend(self.by_controller.get(&orphans_of(namespace)));
+        let candidates = self.by_controller.controlled_or_orphaned(namespace, uid);
         claim_all(&self.client, job, &selector, candidates, Some(FINALIZER)).await
     }
 
@@ -230,11 +207,9 @@ impl JobController {
         }
         let (dismiss, unreleased) = self.release_first(key, &plan.dismiss).await;
         let delete: Vec<Arc<Pod>> = plan.delete.iter().chain(&dismiss).cloned().collect();
-        let going = delete.iter().map(|pod| pod.metadata.uid.clone().unwrap_or_default()).collect();
-        let calls = self.control.expectations.expect(key, plan.create.len(), going);
-        let deleted = self.control.delete_all(&calls, job, &delete).await;
+        let deleted = self.control.delete_all(key, job, &delete).await;
         let pod = |number: usize| Cow::Owned(template::pod(job, plan.create[number]));
-        let created = self.control.create_all(&calls, job, plan.create.len(), pod).await;
+        let created = self.control.create_all(key, job, plan.create.len(), pod).await;
         let before = usize::try_from(plan.status.active.unwrap_or(0)).unwrap_or(0);
         let active = (before + created.done).saturating_sub(deleted.done);
         plan.status.active = (active > 0).then(|| i32::try_from(active).unwrap_or(i32::MAX));
@@ -252,11 +227,8 @@ impl JobController {
         let key = Key::of(job);
         let api: Api<Job> = Api::namespaced(self.client.clone(), &key.namespace);
         let wanted = Job { status: Some(plan.status.clone()), ..job.clone() };
-        let stored = ignore_missing(api.replace_status(&key.name, &PostParams::default(), &wanted).await)
-            .during("update Job status")?;
-        if let Some(revision) = stored.as_ref().and_then(revision_of) {
-            self.written.lock().insert(key, revision);
-        }
+        let written = self.written.write(&key, api.replace_status(&key.name, &PostParams::default(), &wanted)).await;
+        ignore_missing(written).during("update Job status")?;
         self.announce(job, &old, &plan.status);
         Ok(())
     }
@@ -320,10 +292,6 @@ fn selects(job: &Job, labels: &std::collections::BTreeMap<String, String>) -> bo
 
 fn name_of(pod: &Pod) -> &str {
     pod.metadata.name.as_deref().unwrap_or_default()
-}
-
-fn revision_of(job: &Job) -> Option<u64> {
-    job.metadata.resource_version.as_ref()?.parse().ok()
 }
 
 /// The Job that controls `pod`.

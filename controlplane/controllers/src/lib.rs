@@ -14,7 +14,7 @@
 //! | `config`, `context` | what the controllers are told at start; what each of them gets |
 //! | `owner`, `claim` | controller references; adopting and releasing by them |
 //! | `pod`, `pod_state` | a Pod as it is held; questions about it |
-//! | `pod_control`, `expectations` | creates and deletes pods; writes not seen yet |
+//! | `pod_control` | creates and deletes pods |
 //! | `deployment`, `replicaset` | from a Deployment to Pods |
 //! | `disruption`, `int_or_percent` | how many pods of a budget may be evicted |
 //! | `job` | from a Job to Pods that end |
@@ -45,7 +45,6 @@ mod disruption;
 mod endpoints;
 mod endpointslice;
 mod endpointslice_mirroring;
-mod expectations;
 mod garbage_collector;
 mod int_or_percent;
 mod job;

@@ -3,7 +3,11 @@
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use coracle_api::meta::NODE_LEASE_NAMESPACE;
-use coracle_client::{event_recorder, informer::Informer, tasks::spawn_synced};
+use coracle_client::{
+    event_recorder,
+    informer::{Informer, Selection},
+    tasks::spawn_synced,
+};
 use coracle_telemetry::{TaskEnded, Tasks};
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
@@ -15,7 +19,7 @@ use k8s_openapi::api::{
     policy::v1::PodDisruptionBudget,
     rbac::v1::ClusterRole,
 };
-use kube::{Api, Client, Resource, runtime::watcher};
+use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -137,9 +141,9 @@ struct Informers {
 
 impl Informers {
     fn new(client: &Client) -> Self {
-        let everything = watcher::Config::default;
-        let named = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let of_type = |kind: &str| watcher::Config::default().fields(&format!("type={kind}"));
+        let everything = Selection::all;
+        let named = |name: &str| Selection::fields(format!("metadata.name={name}"));
+        let of_type = |kind: &str| Selection::fields(format!("type={kind}"));
         let (tokens, account_tokens) = (of_type(token_cleaner::TOKEN_TYPE), of_type(token_secrets::SECRET_TYPE));
         Self {
             pods: Informer::new(Api::all(client.clone()), everything(), pod::trimmer()),

@@ -87,7 +87,7 @@ impl NamespaceController {
             // The last pod's end is what most namespaces wait for.
             if let Change::Deleted(pod) = change {
                 let key = Key::new("", pod.metadata.namespace.clone().unwrap_or_default());
-                if controller.is_terminating(&key) && cache.in_namespace(&key.name, |_| true).is_empty() {
+                if controller.is_terminating(&key) && !cache.has_any_in(&key.name) {
                     controller.queue.add(key);
                 }
             }

@@ -1,4 +1,4 @@
-//! Creates and deletes the pods of an owner, and tells of it: in events, and to what the owner expects to see.
+//! Creates and deletes the pods of an owner, and tells of it: in events, and to what the owner has yet to see.
 //!
 //! How many and which ones is decided by the owner's plan. No retry here: the work queue retries.
 //!
@@ -7,6 +7,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
+use coracle_client::own_writes::OwnWrites;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1;
 use kube::{
@@ -19,8 +20,9 @@ use crate::{
     context::Context,
     errors::{is_namespace_terminating, is_not_found, message_of},
     event_recorder::{EventRecorder, EventType},
-    expectations::{Expectations, Round},
+    informer::Informer,
     pod::Pod,
+    work_queue::WorkQueue,
 };
 
 /// The hand of one controller.
@@ -28,8 +30,8 @@ pub(crate) struct PodControl {
     client: Client,
     recorder: EventRecorder,
     component: &'static str,
-    /// What has been asked for and not been seen. The controller begins a round with what it is about to ask for.
-    pub(crate) expectations: Expectations,
+    /// What was written and does not show yet: asked before the controller looks at the pods.
+    pub(crate) writes: OwnWrites<Pod>,
 }
 
 /// How many of several calls went well, and the first failure.
@@ -46,20 +48,25 @@ impl Tally {
 }
 
 impl PodControl {
-    /// `component` is the source of the events.
-    pub(crate) fn new(context: &Context, component: &'static str) -> Self {
+    /// `component` is the source of the events; `queue` has the owners.
+    pub(crate) fn new(
+        context: &Context,
+        component: &'static str,
+        pods: &mut Informer<Pod>,
+        queue: &Arc<WorkQueue<Key>>,
+    ) -> Self {
         Self {
             client: context.client.clone(),
             recorder: context.recorder.clone(),
             component,
-            expectations: Expectations::default(),
+            writes: OwnWrites::new(pods, queue.clone()),
         }
     }
 
-    /// Creates `total` pods in batches that grow for as long as all goes well. `pod` makes the one with that number.
+    /// Creates `total` pods for the owner with `key` in batches that grow for as long as all goes well. `pod` makes the one with that number.
     pub(crate) async fn create_all<'a, K: Resource<DynamicType = ()>>(
         &self,
-        calls: &Round<'_>,
+        key: &Key,
         owner: &K,
         total: usize,
         pod: impl Fn(usize) -> Cow<'a, v1::Pod>,
@@ -68,7 +75,7 @@ impl PodControl {
         let mut sent = 0;
         for batch in slow_start_batches(total) {
             let pods: Vec<_> = (sent..sent + batch).map(&pod).collect();
-            let round = Tally::of(join_all(pods.iter().map(|pod| self.create(calls, owner, pod))).await);
+            let round = Tally::of(join_all(pods.iter().map(|pod| self.create(key, owner, pod))).await);
             sent += batch;
             tally.done += round.done;
             tally.failed = round.failed;
@@ -81,11 +88,11 @@ impl PodControl {
 
     async fn create<K: Resource<DynamicType = ()>>(
         &self,
-        calls: &Round<'_>,
+        key: &Key,
         owner: &K,
         pod: &v1::Pod,
     ) -> Result<(), kube::Error> {
-        match calls.create(self.pods(&calls.owner).create(&PostParams::default(), pod)).await {
+        match self.writes.write(key, self.pods(key).create(&PostParams::default(), pod)).await {
             Ok(created) => {
                 let message = format!("Created pod: {}", name_of(&created));
                 self.recorder.record(self.component, owner, EventType::Normal, "SuccessfulCreate", message);
@@ -104,23 +111,17 @@ impl PodControl {
     /// Deletes all of `pods`. One that is gone already is as good as deleted.
     pub(crate) async fn delete_all<K: Resource<DynamicType = ()>>(
         &self,
-        calls: &Round<'_>,
+        key: &Key,
         owner: &K,
         pods: &[Arc<Pod>],
     ) -> Tally {
-        Tally::of(join_all(pods.iter().map(|pod| self.delete(calls, owner, pod))).await)
+        Tally::of(join_all(pods.iter().map(|pod| self.delete(key, owner, pod))).await)
     }
 
-    async fn delete<K: Resource<DynamicType = ()>>(
-        &self,
-        calls: &Round<'_>,
-        owner: &K,
-        pod: &Pod,
-    ) -> Result<(), kube::Error> {
+    async fn delete<K: Resource<DynamicType = ()>>(&self, key: &Key, owner: &K, pod: &Pod) -> Result<(), kube::Error> {
         let same = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
-        let (api, params) = (self.pods(&calls.owner), DeleteParams::background().preconditions(same));
-        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        match calls.delete(uid, api.delete(name_of(pod), &params)).await {
+        let (api, params) = (self.pods(key), DeleteParams::background().preconditions(same));
+        match self.writes.delete(key, pod, api.delete(name_of(pod), &params)).await {
             Ok(_) => {
                 let message = format!("Deleted pod: {}", name_of(pod));
                 self.recorder.record(self.component, owner, EventType::Normal, "SuccessfulDelete", message);

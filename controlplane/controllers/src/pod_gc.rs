@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cache::{Cache, Change, Key},
+    cache::{By, Cache, Change, Index, Key},
     context::Context,
     controller::{self, CallContext, Outcome},
     errors::is_not_found,
@@ -31,6 +31,8 @@ use crate::{
 /// How often finished pods are counted.
 const COUNT_PERIOD: Duration = Duration::from_secs(20);
 const WORKERS: usize = 4;
+/// The only key of the index of finished pods.
+const FINISHED: &str = "";
 
 /// The controller; its state is in caches and its queue.
 pub(crate) struct PodGcController {
@@ -38,6 +40,8 @@ pub(crate) struct PodGcController {
     threshold: usize,
     nodes: Arc<Cache<Node>>,
     pods: Arc<Cache<Pod>>,
+    by_node: By<Pod>,
+    finished: By<Pod>,
     queue: Arc<WorkQueue<Key>>,
     quarantine: Duration,
     missing: Mutex<Missing>,
@@ -51,6 +55,12 @@ impl PodGcController {
             threshold: context.config.terminated_pod_threshold,
             nodes: nodes.cache(),
             pods: pods.cache(),
+            by_node: pods.index(pod_state::by_node()),
+            finished: pods.index(Index::new("finished", |pod, put| {
+                if pod_state::is_finished(pod) {
+                    put(FINISHED);
+                }
+            })),
             queue: context.queue("orphaned_pods_nodes"),
             quarantine: context.config.missing_node_quarantine,
             missing: Mutex::default(),
@@ -62,14 +72,14 @@ impl PodGcController {
                 controller.queue.add(Key::of(pod.as_ref()));
             }
         });
-        let (controller, by_node) = (this.clone(), pods.index(pod_state::by_node()));
+        let controller = this.clone();
         nodes.on_change(move |change| {
             let name = change.latest().metadata.name.clone().unwrap_or_default();
             if !matches!(change, Change::Deleted(_)) {
                 controller.missing.lock().forget(&name);
                 return;
             }
-            for pod in by_node.get(&name) {
+            for pod in controller.by_node.get(&name) {
                 controller.queue.add(Key::of(pod.as_ref()));
             }
         });
@@ -98,11 +108,18 @@ impl PodGcController {
 
     /// Finds what no event tells: too many finished pods, and missing nodes that no pod names any more.
     fn look_around(&self) {
-        for pod in surplus(self.pods.filter(pod_state::is_finished), self.threshold) {
+        for pod in self.surplus() {
             self.queue.add(Key::of(pod.as_ref()));
         }
-        let pods = self.pods.all();
-        self.missing.lock().keep(|node| pods.iter().any(|pod| pod_state::node_name(pod) == node));
+        self.missing.lock().keep(|node| self.by_node.count(node) > 0);
+    }
+
+    /// The oldest finished pods beyond the threshold. Mostly there is none, and then none is looked at.
+    fn surplus(&self) -> Vec<Arc<Pod>> {
+        if self.finished.count(FINISHED) <= self.threshold {
+            return Vec::new();
+        }
+        surplus(self.finished.get(FINISHED), self.threshold)
     }
 
     fn suspicion(&self, pod: &Pod) -> Option<Suspicion> {
@@ -130,8 +147,7 @@ impl PodGcController {
                 self.remove(&key, &pod, Removal::Orphaned).await
             }
             None if pod_state::is_finished(&pod) => {
-                let surplus = surplus(self.pods.filter(pod_state::is_finished), self.threshold);
-                if surplus.iter().any(|other| other.metadata.uid == pod.metadata.uid) {
+                if self.surplus().iter().any(|other| other.metadata.uid == pod.metadata.uid) {
                     return self.remove(&key, &pod, Removal::Finished).await;
                 }
                 Ok(None)

@@ -16,7 +16,10 @@ use kube::{Api, Client, api::PostParams, core::SelectorExt};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cache::{By, Cache, Change, Index, Key, controlled_by, orphans_of},
+    cache::{
+        By, Cache, Change, Index, Key, controlled_by,
+        labels::{pair_key, pair_of, selecting},
+    },
     claim::claim_all,
     context::Context,
     controller::{self, CallContext, Outcome, ReconcileError, ignore_missing, or_event},
@@ -39,11 +42,12 @@ use plan::{ManageFailure, ScalePlan};
 const WORKERS: usize = 8;
 const COMPONENT: &str = "replicaset-controller";
 
-/// The controller; all its state is in caches, its queue and its expectations.
+/// The controller; all its state is in caches, its queue and its control.
 pub(crate) struct ReplicaSetController {
     client: Client,
     replica_sets: Arc<Cache<ReplicaSet>>,
     siblings: By<ReplicaSet>,
+    selecting: By<ReplicaSet>,
     pods: By<Pod>,
     queue: Arc<WorkQueue<Key>>,
     control: PodControl,
@@ -56,16 +60,20 @@ impl ReplicaSetController {
         replica_sets: &mut Informer<ReplicaSet>,
         pods: &mut Informer<Pod>,
     ) -> Arc<Self> {
+        let queue = context.queue("replicaset");
         let this = Arc::new(Self {
             client: context.client.clone(),
             replica_sets: replica_sets.cache(),
             siblings: replica_sets.index(Index::by_controller()),
+            selecting: replica_sets.index(Index::new("selects", |rs, put| {
+                put(&pair_key(rs.metadata.namespace.as_deref().unwrap_or_default(), pair_of(&rs.spec.selector)));
+            })),
             pods: pods.index(Index::by_controller()),
-            queue: context.queue("replicaset"),
-            control: PodControl::new(context, COMPONENT),
+            control: PodControl::new(context, COMPONENT, pods, &queue),
+            queue,
         });
         let controller = this.clone();
-        replica_sets.on_change(move |change| controller.replica_set_changed(change));
+        replica_sets.on_change(move |change| controller.queue.add(Key::of(change.latest().as_ref())));
         let controller = this.clone();
         pods.on_change(move |change| controller.pod_changed(change));
         this
@@ -81,49 +89,20 @@ impl ReplicaSetController {
         .await;
     }
 
-    fn replica_set_changed(&self, change: &Change<'_, ReplicaSet>) {
-        let key = Key::of(change.latest().as_ref());
-        if matches!(change, Change::Deleted(_)) {
-            self.control.expectations.forget(&key);
-        }
-        self.queue.add(key);
-    }
-
     fn pod_changed(&self, change: &Change<'_, Pod>) {
-        match change {
-            Change::Added(pod) if pod_state::is_terminating(pod) => self.deletion_seen(pod),
-            Change::Added(pod) => match owner_key(pod) {
-                Some(owner) => {
-                    self.control.expectations.creation_observed(&owner);
-                    self.queue.add(owner);
-                }
-                None => self.wake_possible_owners(pod),
-            },
-            Change::Updated { old, new } => self.pod_updated(old, new),
-            Change::Deleted(pod) => self.deletion_seen(pod),
+        let pod = change.latest();
+        let before = if let Change::Updated { old, .. } = change { Some(old) } else { None };
+        let (owner, former) = (owner_key(pod), before.and_then(|old| owner_key(old)));
+        if let Some(former) = former.clone().filter(|_| former != owner) {
+            self.queue.add(former);
         }
-    }
-
-    fn pod_updated(&self, old: &Pod, new: &Pod) {
-        if pod_state::is_terminating(new) && !pod_state::is_terminating(old) {
-            return self.deletion_seen(new);
-        }
-        let (before, after) = (owner_key(old), owner_key(new));
-        let owner_changed = before != after;
-        if owner_changed && let Some(owner) = before {
-            self.queue.add(owner);
-        }
-        match after {
+        match owner {
             Some(owner) => self.queue.add(owner),
-            None if owner_changed || old.metadata.labels != new.metadata.labels => self.wake_possible_owners(new),
+            None if matches!(change, Change::Deleted(_)) => {}
+            None if before.is_none_or(|old| former.is_some() || old.metadata.labels != pod.metadata.labels) => {
+                self.wake_possible_owners(pod);
+            }
             None => {}
-        }
-    }
-
-    fn deletion_seen(&self, pod: &Pod) {
-        if let Some(owner) = owner_key(pod) {
-            self.control.expectations.deletion_observed(&owner, pod.metadata.uid.as_deref().unwrap_or_default());
-            self.queue.add(owner);
         }
     }
 
@@ -134,35 +113,32 @@ impl ReplicaSetController {
             return;
         }
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        let selecting = self.replica_sets.in_namespace(namespace, |rs| {
-            selector_of(&rs.spec.selector).is_some_and(|selector| selector.matches(labels))
-        });
-        for rs in selecting {
-            self.queue.add(Key::of(rs.as_ref()));
+        for rs in selecting(&self.selecting, namespace, labels) {
+            if selector_of(&rs.spec.selector).is_some_and(|selector| selector.matches(labels)) {
+                self.queue.add(Key::of(rs.as_ref()));
+            }
         }
     }
 
     async fn reconcile(&self, key: Key) -> Outcome {
-        let Some(rs) = self.replica_sets.get(&key) else {
-            self.control.expectations.forget(&key);
+        let Some(rs) = self.replica_sets.get(&key) else { return Ok(None) };
+        if !self.control.writes.settled(&key).await.during("list pods")? {
             return Ok(None);
-        };
-        // Asked before the pods are read: what is seen later than this is in the list or comes with a new event.
-        let pending = self.control.expectations.pending(&key);
+        }
         let pods = self.claim_pods(&rs).await?;
         let (active, others): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| pod_state::is_active(pod));
         let terminating =
             others.iter().filter(|pod| pod_state::is_terminating(pod) && !pod_state::is_finished(pod)).count();
 
-        let failure = match pending.is_none() && rs.metadata.deletion_timestamp.is_none() {
-            true => self.manage(&key, &rs, &active).await.err(),
-            false => None,
+        let failure = match rs.metadata.deletion_timestamp {
+            None => self.manage(&key, &rs, &active).await.err(),
+            Some(_) => None,
         };
         let (status, again) = plan::plan_status(&rs, &active, terminating, failure.as_ref(), Timestamp::now());
         self.write_status(&rs, status).await?;
         match failure {
             Some(failure) => Err(ReconcileError::NotYet(failure.message)),
-            None => Ok(pending.into_iter().chain(again).min()),
+            None => Ok(again),
         }
     }
 
@@ -171,8 +147,8 @@ impl ReplicaSetController {
         let Some(selector) = selector_of(&rs.spec.selector) else { return Ok(Vec::new()) };
         let uid = rs.metadata.uid.as_deref().unwrap_or_default();
         let namespace = rs.metadata.namespace.as_deref().unwrap_or_default();
-        let mut candidates = self.pods.get(&controlled_by(namespace, uid));
-        candidates.extend(self.pods.filter(&orphans_of(namespace), |pod| !pod_state::is_finished(pod)));
+        let mut candidates = self.pods.controlled_or_orphaned(namespace, uid);
+        candidates.retain(|pod| !pod_state::is_finished(pod) || controller_of(&pod.metadata).is_some());
         claim_all(&self.client, rs, &selector, candidates, None).await
     }
 
@@ -190,8 +166,7 @@ impl ReplicaSetController {
     async fn create_pods(&self, key: &Key, rs: &ReplicaSet, missing: usize) -> Result<(), ManageFailure> {
         let template = rs.spec.template.clone().unwrap_or_default();
         let pod = plan::pod_from_template(rs, &template);
-        let calls = self.control.expectations.expect(key, missing, Default::default());
-        match self.control.create_all(&calls, rs, missing, |_| Cow::Borrowed(&pod)).await.failed {
+        match self.control.create_all(key, rs, missing, |_| Cow::Borrowed(&pod)).await.failed {
             Some(error) if !is_namespace_terminating(&error) => {
                 Err(ManageFailure { reason: "FailedCreate", message: message_of(&error) })
             }
@@ -200,9 +175,7 @@ impl ReplicaSetController {
     }
 
     async fn delete_pods(&self, key: &Key, rs: &ReplicaSet, surplus: &[Arc<Pod>]) -> Result<(), ManageFailure> {
-        let uids = surplus.iter().map(|pod| pod.metadata.uid.clone().unwrap_or_default()).collect();
-        let calls = self.control.expectations.expect(key, 0, uids);
-        match self.control.delete_all(&calls, rs, surplus).await.failed {
+        match self.control.delete_all(key, rs, surplus).await.failed {
             Some(error) => Err(ManageFailure { reason: "FailedDelete", message: message_of(&error) }),
             None => Ok(()),
         }
@@ -218,8 +191,10 @@ impl ReplicaSetController {
                 same.iter().filter_map(|other| other.metadata.uid.clone()).collect()
             }
         };
-        let active = |uid| self.pods.filter(&controlled_by(namespace, uid), pod_state::is_active);
-        siblings.iter().flat_map(|uid| active(uid.as_str())).collect()
+        let keys: Vec<String> = siblings.iter().map(|uid| controlled_by(namespace, uid)).collect();
+        let mut pods = self.pods.get_any(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+        pods.retain(|pod| pod_state::is_active(pod));
+        pods
     }
 
     async fn write_status(&self, rs: &ReplicaSet, status: ReplicaSetStatus) -> Result<(), ReconcileError> {

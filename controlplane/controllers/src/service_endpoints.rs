@@ -13,7 +13,10 @@ use k8s_openapi::{
 };
 
 use crate::{
-    cache::{Cache, Change, Key},
+    cache::{
+        By, Change, Index, Key,
+        labels::{Pair, pair_key, selecting},
+    },
     informer::Informer,
     pod::{Container, Pod},
     pod_state,
@@ -76,6 +79,12 @@ pub(crate) fn publishes_not_ready(service: &Service) -> bool {
     service.spec.as_ref().and_then(|spec| spec.publish_not_ready_addresses).unwrap_or(false)
 }
 
+/// A pair of labels that every pod of `service` has.
+pub(crate) fn pair_of(service: &Service) -> Option<Pair<'_>> {
+    let selector = service.spec.as_ref()?.selector.as_ref()?;
+    selector.iter().next().map(|(key, value)| (key.as_str(), value.as_str()))
+}
+
 /// Whether `service` selects `pod`; both are in one namespace.
 pub(crate) fn selects(service: &Service, pod: &Pod) -> bool {
     let Some(selector) = service.spec.as_ref().and_then(|spec| spec.selector.as_ref()) else { return false };
@@ -118,7 +127,7 @@ pub(crate) fn hostname(service: &Service, pod: &Pod) -> Option<String> {
 
 /// Adds the keys of Services whose endpoints may have changed to a queue.
 pub(crate) struct ServiceTrigger {
-    services: Arc<Cache<Service>>,
+    selecting: By<Service>,
     queues: Vec<Arc<WorkQueue<Key>>>,
 }
 
@@ -129,7 +138,13 @@ impl ServiceTrigger {
         services: &mut Informer<Service>,
         pods: &mut Informer<Pod>,
     ) {
-        let trigger = Arc::new(Self { services: services.cache(), queues });
+        let index = Index::new("selects", |service: &Service, put| {
+            // Without a selector it has no pods.
+            if let Some(pair) = pair_of(service) {
+                put(&pair_key(service.metadata.namespace.as_deref().unwrap_or_default(), Some(pair)));
+            }
+        });
+        let trigger = Arc::new(Self { selecting: services.index(index), queues });
         let of_services = trigger.clone();
         services.on_change(move |change| of_services.add(&Key::of(change.latest().as_ref())));
         pods.on_change(move |change| trigger.pod_changed(change));
@@ -158,12 +173,10 @@ impl ServiceTrigger {
     }
 
     fn collect(&self, pod: &Pod, keys: &mut BTreeSet<Key>) {
-        if pod.metadata.labels.as_ref().is_none_or(|labels| labels.is_empty()) {
-            return;
-        }
-        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        let selecting = self.services.in_namespace(namespace, |service| selects(service, pod));
-        keys.extend(selecting.iter().map(|service| Key::of(service.as_ref())));
+        let Some(labels) = &pod.metadata.labels else { return };
+        let mut services = selecting(&self.selecting, pod.metadata.namespace.as_deref().unwrap_or_default(), labels);
+        services.retain(|service| selects(service, pod));
+        keys.extend(services.iter().map(|service| Key::of(service.as_ref())));
     }
 }
 

@@ -26,7 +26,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cache::{Cache, Change, Key},
+    cache::{By, Cache, Change, Key},
     context::Context,
     controller::{self, CallContext, Outcome},
     errors::is_not_found,
@@ -51,6 +51,7 @@ pub(crate) struct TaintEvictionController {
     default_seconds: Duration,
     nodes: Arc<Cache<Node>>,
     pods: Arc<Cache<Pod>>,
+    pods_by_node: By<Pod>,
     queue: Arc<WorkQueue<Key>>,
     /// Since when each endangered pod is under which taints.
     exposed: Mutex<HashMap<Key, Exposure>>,
@@ -65,6 +66,7 @@ impl TaintEvictionController {
             default_seconds: context.config.eviction_timeout,
             nodes: nodes.cache(),
             pods: pods.cache(),
+            pods_by_node: pods.index(pod_state::by_node()),
             queue: context.queue("noexec_taint_pod"),
             exposed: Mutex::default(),
         });
@@ -103,7 +105,7 @@ impl TaintEvictionController {
             return;
         }
         let name = node.metadata.name.as_deref().unwrap_or_default();
-        for pod in self.pods.filter(|pod| pod_state::node_name(pod) == name) {
+        for pod in self.pods_by_node.get(name) {
             self.queue.add(Key::of(pod.as_ref()));
         }
     }

@@ -14,7 +14,7 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cache::{Cache, Change, Key},
+    cache::{By, Cache, Change, Index, Key},
     context::Context,
     controller::{self, CallContext, Outcome, ignore_missing},
     informer::Informer,
@@ -32,6 +32,7 @@ const WORKERS: usize = 2;
 pub(crate) struct TokenSecretsController {
     client: Client,
     secrets: Arc<Cache<Secret>>,
+    by_account: By<Secret>,
     queue: Arc<WorkQueue<Key>>,
 }
 
@@ -51,6 +52,11 @@ impl TokenSecretsController {
         let this = Arc::new(Self {
             client: context.client.clone(),
             secrets: secrets.cache(),
+            by_account: secrets.index(Index::new("account", |secret, put| {
+                if let Some(account) = annotation(secret, ACCOUNT) {
+                    put(&Key::new(secret.metadata.namespace.as_deref().unwrap_or_default(), account).to_string());
+                }
+            })),
             queue: context.queue("serviceaccount_tokens_secret"),
         });
         let queue = this.queue.clone();
@@ -76,8 +82,8 @@ impl TokenSecretsController {
 
     fn account_gone(&self, account: &ServiceAccount) {
         let namespace = account.metadata.namespace.as_deref().unwrap_or_default();
-        let named = |secret: &Secret| annotation(secret, ACCOUNT) == account.metadata.name.as_deref();
-        for secret in self.secrets.in_namespace(namespace, named) {
+        let name = account.metadata.name.as_deref().unwrap_or_default();
+        for secret in self.by_account.get(&Key::new(namespace, name).to_string()) {
             self.queue.add(Key::of(secret.as_ref()));
         }
     }

@@ -4,6 +4,8 @@
 //!
 //! Source: `pkg/printers/internalversion/printers.go` and `k8s.io/apimachinery/pkg/util/duration` at v1.37.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -16,42 +18,55 @@ pub const UNKNOWN: &str = "<unknown>";
 
 /// The first column of nearly every kind.
 pub const NAME: Column = Column {
-    name: "Name",
-    kind: "string",
-    format: "name",
-    description: "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names",
+    name: Cow::Borrowed("Name"),
+    kind: Cow::Borrowed("string"),
+    format: Cow::Borrowed("name"),
+    description: Cow::Borrowed(
+        "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names",
+    ),
     priority: 0,
 };
 
 /// How long ago the object was made.
-pub const AGE: Column = Column {
-    name: "Age",
-    kind: "string",
-    format: "",
-    description: "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata",
-    priority: 0,
-};
+pub const AGE: Column = text("Age", CREATION_TIMESTAMP);
 
 /// The second column of kinds that have no columns of their own.
-pub const CREATED_AT: Column =
-    Column { name: "Created At", kind: "date", format: "", description: AGE.description, priority: 0 };
+pub const CREATED_AT: Column = column("Created At", "date", CREATION_TIMESTAMP, 0);
+
+const CREATION_TIMESTAMP: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
 /// A column of text.
 #[must_use]
 pub const fn text(name: &'static str, description: &'static str) -> Column {
-    Column { name, kind: "string", format: "", description, priority: 0 }
+    column(name, "string", description, 0)
 }
 
 /// A column of whole numbers.
 #[must_use]
 pub const fn integer(name: &'static str, description: &'static str) -> Column {
-    Column { name, kind: "integer", format: "", description, priority: 0 }
+    column(name, "integer", description, 0)
 }
 
 /// A column of text that only `-o wide` shows.
 #[must_use]
 pub const fn wide(name: &'static str, description: &'static str) -> Column {
-    Column { name, kind: "string", format: "", description, priority: 1 }
+    column(name, "string", description, 1)
+}
+
+/// A column of `true` and `false`.
+#[must_use]
+pub const fn flag(name: &'static str, description: &'static str) -> Column {
+    column(name, "boolean", description, 0)
+}
+
+const fn column(name: &'static str, kind: &'static str, description: &'static str, priority: i32) -> Column {
+    Column {
+        name: Cow::Borrowed(name),
+        kind: Cow::Borrowed(kind),
+        format: Cow::Borrowed(""),
+        description: Cow::Borrowed(description),
+        priority,
+    }
 }
 
 /// `-o wide` columns of kinds with a pod template.

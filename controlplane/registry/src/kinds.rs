@@ -22,9 +22,9 @@ pub mod scheduling;
 pub mod storage;
 
 use self::admissionregistration as admission;
-use crate::strategy::Strategy;
+use crate::strategy::BuiltIn;
 
-static ALL: &[&dyn Strategy] = &[
+static ALL: &[&dyn BuiltIn] = &[
     &core::configmap::ConfigMap,
     &core::endpoints::Endpoints,
     &core::event::Event,
@@ -90,13 +90,13 @@ static ALL: &[&dyn Strategy] = &[
 
 /// Every kind, grouped by API group as discovery shows them.
 #[must_use]
-pub fn all() -> &'static [&'static dyn Strategy] {
+pub fn all() -> &'static [&'static dyn BuiltIn] {
     ALL
 }
 
 /// The kind that serves `/apis/GROUP/VERSION/PLURAL`.
 #[must_use]
-pub fn by_resource(group: &str, version: &str, plural: &str) -> Option<&'static dyn Strategy> {
+pub fn by_resource(group: &str, version: &str, plural: &str) -> Option<&'static dyn BuiltIn> {
     all().iter().copied().find(|strategy| {
         let info = strategy.resource();
         info.group == group && info.version == version && info.plural == plural

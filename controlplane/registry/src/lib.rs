@@ -3,16 +3,18 @@
 //! One generic store serves every kind; a kind adds a small pure strategy.
 //!
 //! ```text
-//! create   store::create: defaults > (who admits) > strategy > validation > one transaction with its companions
-//! update   store::update: lock > restore, defaults, validation > managed fields > (who admits) > one transaction
+//! create   store::create: prepare (defaults, managed fields) > check (strategy, validation) > one transaction with companions
+//! update   store::update: begin > prepare (lock, restore, defaults, managed fields) > check > one transaction; again if lost
 //! read     resource > watch_cache, which follows the store
 //! ```
 //!
 //! | module | does |
 //! |---|---|
 //! | [`resource`] | a served resource, and all of them together |
-//! | [`strategy`] | what a kind says of itself: names, defaults, validation, columns |
+//! | [`api_resource`] | how a resource is called and what can be done with it |
+//! | [`strategy`] | what a kind adds: defaults, validation, columns; the names of built-in ones |
 //! | [`kinds`] | the built-in kinds, a folder a group, a strategy a file |
+//! | [`custom_resource`], [`json_path`] | the one strategy of kinds that come at run time, and the paths into their objects |
 //! | [`store`] | the generic store: create, update, delete, and what is written with an object |
 //! | [`part`] | which part of an object a write is about |
 //! | [`watch_cache`] | the present state and the latest changes, for reads and watches |
@@ -24,13 +26,16 @@
 //! | [`cells`], [`check`], [`fill`] | what strategies share: table cells, validation, defaults |
 //! | `testing` | a registry in memory, and what kinds' tests share (feature `testing`) |
 //!
-//! Not here: who may write, and what is admitted. Nothing in this crate knows of users or HTTP.
+//! A write is steps that somebody else takes, who admits between them. Not here: who may write, and what is admitted. Nothing in this crate knows of users or HTTP.
 #![forbid(unsafe_code)]
 
+pub mod api_resource;
 pub mod cells;
 pub mod check;
+pub mod custom_resource;
 pub mod encode;
 pub mod fill;
+pub mod json_path;
 pub mod kinds;
 pub mod lifecycle;
 pub mod managed_fields;

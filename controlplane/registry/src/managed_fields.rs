@@ -9,7 +9,8 @@
 
 use coracle_api::{
     meta,
-    patch::apply::{self, Writer},
+    patch::apply::{self, Typing, Writer},
+    schema::Schema,
     status::Status,
 };
 use serde_json::Value;
@@ -61,10 +62,11 @@ impl FieldManager {
 
     /// Sets the managers of a new object, which is defaulted. An applied one has them already.
     pub fn update_new(&self, resource: &Resource, object: &mut Value) {
-        let Some(schema) = resource.schema.filter(|_| !self.is_apply && !self.skips_new(resource)) else { return };
+        let schema = resource.schema.as_ref().filter(|_| !self.is_apply && !self.skips_new(resource));
+        let Some(schema) = schema else { return };
         let status =
             if has_status(resource) { object.as_object_mut().and_then(|map| map.remove("status")) } else { None };
-        apply::track(schema, None, object, self.writer(&resource.gvk.api_version()));
+        track(schema, None, object, self.writer(&resource.gvk.api_version()));
         if let Some(status) = status {
             object["status"] = status;
         }
@@ -79,11 +81,10 @@ impl FieldManager {
         let present = old["metadata"].get(FIELD).filter(|list| list.is_array());
         let is_quiet = self.is_component && (part != Part::Main || HOT.contains(&kind(resource)));
         let given = given.filter(|_| part == Part::Main);
-        let Some(schema) = resource.schema.filter(|_| !is_quiet && (present.is_some() || given.is_some())) else {
-            return set(new, present.cloned());
-        };
+        let schema = resource.schema.as_ref().filter(|_| !is_quiet && (present.is_some() || given.is_some()));
+        let Some(schema) = schema else { return set(new, present.cloned()) };
         set(new, given);
-        apply::track(schema, Some(old), new, self.writer(&resource.gvk.api_version()));
+        track(schema, Some(old), new, self.writer(&resource.gvk.api_version()));
     }
 
     /// `live` with `config` applied.
@@ -97,19 +98,39 @@ impl FieldManager {
         config: &Value,
         force: bool,
     ) -> Result<Value, Status> {
-        let Some(schema) = resource.schema else { return Err(Status::no_such_path()) };
+        let Some(schema) = &resource.schema else { return Err(Status::no_such_path()) };
         let api_version = resource.gvk.api_version();
         let writer = self.writer(&api_version);
         let untracked = live.filter(|live| meta::get_array(live, &["metadata", FIELD]).is_empty());
-        let Some(untracked) = untracked else { return apply::apply(schema, live, config, writer, force) };
+        let Some(untracked) = untracked else { return apply(schema, live, config, writer, force) };
         let mut tracked = untracked.clone();
-        apply::track(schema, None, &mut tracked, Writer { manager: BEFORE, subresource: "", ..writer });
-        apply::apply(schema, Some(&tracked), config, writer, force)
+        track(schema, None, &mut tracked, Writer { manager: BEFORE, subresource: "", ..writer });
+        apply(schema, Some(&tracked), config, writer, force)
     }
 }
 
-fn kind(resource: &Resource) -> (&'static str, &'static str) {
-    (resource.info.group, resource.info.plural)
+fn kind(resource: &Resource) -> (&str, &str) {
+    (&resource.info.group, &resource.info.plural)
+}
+
+fn track(schema: &Schema, old: Option<&Value>, new: &mut Value, writer: Writer<'_>) {
+    match schema {
+        Schema::BuiltIn(ty) => apply::track(*ty, old, new, writer),
+        Schema::Structural(schema) => apply::track(Typing::of(schema), old, new, writer),
+    }
+}
+
+fn apply(
+    schema: &Schema,
+    live: Option<&Value>,
+    config: &Value,
+    writer: Writer<'_>,
+    force: bool,
+) -> Result<Value, Status> {
+    match schema {
+        Schema::BuiltIn(ty) => apply::apply(*ty, live, config, writer, force),
+        Schema::Structural(schema) => apply::apply(Typing::of(schema), live, config, writer, force),
+    }
 }
 
 /// Whether the kind's status is written through its own subresource only.

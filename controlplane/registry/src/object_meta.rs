@@ -56,12 +56,16 @@ pub(crate) fn fill_new(object: &mut Value) {
     }
     metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
     metadata.insert("creationTimestamp".to_owned(), meta::now().into());
-    let has_name = metadata.get("name").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
-    let prefix = metadata.get("generateName").and_then(Value::as_str).filter(|prefix| !prefix.is_empty());
-    if let (false, Some(prefix)) = (has_name, prefix) {
-        let generated = name::generate(prefix);
-        metadata.insert("name".to_owned(), generated.into());
+}
+
+/// Gives an object without a name one that begins as it says. Whether it did.
+pub fn generate_name(object: &mut Value) -> bool {
+    if !meta::name(object).is_empty() || meta::generate_name(object).is_empty() {
+        return false;
     }
+    let generated = name::generate(meta::generate_name(object));
+    meta::set_text(object, "name", generated);
+    true
 }
 
 /// Carries over from the stored object what an update may leave out or not change.

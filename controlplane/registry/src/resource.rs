@@ -6,7 +6,7 @@ use bytes::Bytes;
 use coracle_api::{
     meta,
     resource::{GroupResource, Gvk},
-    schema::{self, Type},
+    schema::{self, Schema},
     status::Status,
 };
 use coracle_store::{Backend, Revision};
@@ -14,29 +14,32 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    api_resource::{ApiResource, Text},
     encode, kinds,
-    strategy::{ResourceInfo, Scope, Strategy, View},
+    strategy::{AnyStrategy, BuiltIn, View},
     unenforced,
     watch_cache::{
-        FieldIndexer, ResourceCache, ResourceConfig, Scope as CacheScope, Selection, WatchCache, WatchCacheError,
+        FieldIndex, ResourceCache, ResourceConfig, Scope as CacheScope, Selection, WatchCache, WatchCacheError,
         WatchCacheLimits,
     },
 };
 
 /// A resource and what is needed to serve it.
 pub struct Resource {
-    /// What the kind says of itself.
-    pub strategy: &'static dyn Strategy,
+    /// What the kind adds to the generic registry.
+    pub strategy: AnyStrategy,
     /// Its names, verbs and subresources.
-    pub info: &'static ResourceInfo,
+    pub info: Arc<ApiResource>,
     /// Group, version and kind.
     pub gvk: Gvk,
     /// As errors name it.
     pub group_resource: GroupResource,
     /// `/registry/pods/`, `/registry/apps/deployments/`.
     pub prefix: String,
-    /// The type of its objects; `None` if the schema table has none.
-    pub schema: Option<Type>,
+    /// What its objects look like; `None` if nobody knows.
+    pub schema: Option<Schema>,
+    /// What a field selector may name, besides `metadata.name` and `metadata.namespace`.
+    pub selectable_fields: Arc<[Text]>,
     /// The cache of the kind that stores the objects.
     pub cache: Arc<ResourceCache>,
     /// Set if the objects are another kind's.
@@ -54,18 +57,18 @@ pub struct SeenThrough {
 impl Resource {
     /// Whether its objects are in namespaces.
     pub fn is_namespaced(&self) -> bool {
-        self.info.scope == Scope::Namespaced
+        self.info.is_namespaced()
     }
 
     /// Whether this is the core group's resource of that name.
     pub fn is_core(&self, plural: &str) -> bool {
-        self.info.group.is_empty() && self.info.plural == plural
+        self.info.is("", plural)
     }
 
     /// What to warn the writer of an object of.
     pub fn warnings(&self, object: &Value) -> Vec<String> {
         let mut warnings = self.strategy.warnings(object);
-        warnings.extend(unenforced::warnings(self.info, object));
+        warnings.extend(unenforced::warnings(&self.info, object));
         warnings
     }
 
@@ -139,86 +142,96 @@ fn typed(mut object: Value, gvk: &Gvk) -> Value {
     object
 }
 
-/// Every served resource.
+/// The resources of the built-in kinds: what this server has from its start to its end.
 pub struct Registry {
-    by_plural: HashMap<&'static str, Vec<Arc<Resource>>>,
+    resources: Vec<Arc<Resource>>,
+    /// Places in `resources`.
+    by_plural: HashMap<Text, Vec<usize>>,
 }
 
 impl Registry {
-    /// Starts the caches of every kind.
+    /// Starts the caches of every built-in kind.
     pub async fn start(
         backend: &Arc<dyn Backend>,
         shutdown: CancellationToken,
     ) -> Result<(Self, Arc<WatchCache>), WatchCacheError> {
-        let stored = || kinds::all().iter().copied().filter(|strategy| strategy.view().is_none());
-        let configs = stored().map(cache_config).collect();
+        let stored = || kinds::all().iter().copied().filter(|kind| kind.view().is_none());
+        let configs = stored().map(|kind| cache_config(&kind.resource().into(), kind.into(), &fields(kind))).collect();
         let cache = WatchCache::start(Arc::clone(backend), configs, WatchCacheLimits::default(), shutdown).await?;
-        let mut by_plural: HashMap<&'static str, Vec<Arc<Resource>>> = HashMap::new();
-        for strategy in stored() {
-            let prefix = prefix(strategy.resource());
-            let Some(resource_cache) = cache.resource(&prefix) else { continue };
-            let resource = resource(strategy, prefix, resource_cache, None);
-            by_plural.entry(resource.info.plural).or_default().push(Arc::new(resource));
+        let mut resources: Vec<Arc<Resource>> = Vec::with_capacity(kinds::all().len());
+        for kind in stored() {
+            let info = ApiResource::from(kind.resource());
+            let Some(resource_cache) = cache.resource(&info.prefix()) else { continue };
+            resources.push(Arc::new(Resource::built_in(kind, info, resource_cache, None)));
         }
-        let mut registry = Self { by_plural };
-        for strategy in kinds::all() {
-            let Some(view) = strategy.view() else { continue };
+        for (place, kind) in kinds::all().iter().enumerate() {
+            let Some(view) = kind.view() else { continue };
             let of = view.of.resource();
-            let Some(stored) = registry.get(of.group, of.version, of.plural).cloned() else { continue };
-            let (prefix, cache) = (stored.prefix.clone(), Arc::clone(&stored.cache));
-            let resource = resource(*strategy, prefix, cache, Some(SeenThrough { view, stored }));
-            registry.by_plural.entry(resource.info.plural).or_default().push(Arc::new(resource));
+            let mut all = resources.iter();
+            let Some(stored) = all.find(|one| one.info.is_at(of.group, of.version, of.plural)).cloned() else {
+                continue;
+            };
+            let (info, cache) = (ApiResource::from(kind.resource()), Arc::clone(&stored.cache));
+            let view = Some(SeenThrough { view, stored });
+            // Those before it are in: every kind has its place in the list.
+            resources.insert(place.min(resources.len()), Arc::new(Resource::built_in(*kind, info, cache, view)));
         }
-        Ok((registry, cache))
+        let mut by_plural: HashMap<Text, Vec<usize>> = HashMap::new();
+        for (place, resource) in resources.iter().enumerate() {
+            by_plural.entry(resource.info.plural.clone()).or_default().push(place);
+        }
+        Ok((Self { resources, by_plural }, cache))
     }
 
-    /// The resource at `/apis/GROUP/VERSION/PLURAL`.
+    /// The built-in resource at `/apis/GROUP/VERSION/PLURAL`.
     pub fn get(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
-        self.by_plural
-            .get(plural)?
-            .iter()
-            .find(|resource| resource.info.group == group && resource.info.version == version)
+        let places = self.by_plural.get(plural)?.iter();
+        places.map(|at| &self.resources[*at]).find(|resource| resource.info.is_at(group, version, plural))
     }
 
     /// A resource of the core group that every server has.
     pub fn core(&self, plural: &str) -> Option<&Arc<Resource>> {
         self.get("", "v1", plural)
     }
-}
 
-fn resource(
-    strategy: &'static dyn Strategy,
-    prefix: String,
-    cache: Arc<ResourceCache>,
-    view: Option<SeenThrough>,
-) -> Resource {
-    let info = strategy.resource();
-    let gvk = Gvk::new(info.group, info.version, info.kind);
-    Resource {
-        strategy,
-        info,
-        schema: schema::table().by_gvk(&gvk),
-        gvk,
-        group_resource: GroupResource::new(info.group, info.plural),
-        prefix,
-        cache,
-        view,
+    /// All of them, in discovery's order.
+    pub fn resources(&self) -> &[Arc<Resource>] {
+        &self.resources
     }
 }
 
-fn prefix(info: &ResourceInfo) -> String {
-    if info.group.is_empty() {
-        format!("/registry/{}/", info.plural)
-    } else {
-        format!("/registry/{}/{}/", info.group, info.plural)
+impl Resource {
+    fn built_in(
+        kind: &'static dyn BuiltIn,
+        info: ApiResource,
+        cache: Arc<ResourceCache>,
+        view: Option<SeenThrough>,
+    ) -> Self {
+        let gvk = info.gvk();
+        Self {
+            strategy: kind.into(),
+            schema: schema::table().by_gvk(&gvk).map(Schema::BuiltIn),
+            gvk,
+            group_resource: info.group_resource(),
+            prefix: view.as_ref().map_or_else(|| info.prefix(), |seen| seen.stored.prefix.clone()),
+            selectable_fields: fields(kind),
+            info: Arc::new(info),
+            cache,
+            view,
+        }
     }
 }
 
-fn cache_config(strategy: &'static dyn Strategy) -> ResourceConfig {
-    let info = strategy.resource();
-    let fields = strategy.selectable_fields();
-    let index: Option<FieldIndexer> = (!fields.is_empty()).then(|| -> FieldIndexer {
-        Arc::new(move |object| fields.iter().map(|field| (*field, strategy.field(object, field))).collect())
+fn fields(kind: &dyn BuiltIn) -> Arc<[Text]> {
+    kind.selectable_fields().iter().copied().map(Text::Borrowed).collect()
+}
+
+/// How the objects of a resource are cached.
+pub(crate) fn cache_config(info: &ApiResource, strategy: AnyStrategy, fields: &Arc<[Text]>) -> ResourceConfig {
+    let index = (!fields.is_empty()).then(|| {
+        let (names, asked) = (Arc::clone(fields), Arc::clone(fields));
+        let values = move |object: &Value| asked.iter().map(|field| strategy.field(object, field)).collect();
+        FieldIndex { names, values: Arc::new(values) }
     });
-    ResourceConfig { prefix: prefix(info), namespaced: info.scope == Scope::Namespaced, index }
+    ResourceConfig { prefix: info.prefix(), namespaced: info.is_namespaced(), index }
 }

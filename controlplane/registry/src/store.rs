@@ -1,7 +1,7 @@
 //! The one generic store behind every kind: reads of the present state, and transactions with retry.
 //!
-//! The verbs live beside it: [`create`], [`update`], [`delete`]. All of them take whole objects as JSON values;
-//! what a client sent is decoded before, what it gets back is encoded here once.
+//! The verbs live beside it, each in steps that the caller takes: [`create`], [`update`], [`delete`]. All of them take
+//! whole objects as JSON values; what a client sent is decoded before, what it gets back is encoded here once.
 //!
 //! Source: `k8s.io/apiserver/pkg/registry/generic/registry/store.go` at v1.37.
 
@@ -189,6 +189,7 @@ pub fn cache_status(error: WatchCacheError) -> Status {
         WatchCacheError::TooSlow | WatchCacheError::Closed => {
             Status::service_unavailable("the server is shutting down")
         }
+        error @ (WatchCacheError::PrefixTaken { .. } | WatchCacheError::NotLoaded { .. }) => Status::internal(error),
     }
 }
 

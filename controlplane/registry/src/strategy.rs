@@ -8,6 +8,8 @@
 
 mod subresource;
 
+use std::{borrow::Cow, ops::Deref, sync::Arc};
+
 use coracle_api::status::FieldErrors;
 use serde_json::{Value, json};
 
@@ -18,6 +20,9 @@ use super::{
 
 pub use self::subresource::Subresource;
 
+/// A text that is a constant of this program or came at run time.
+pub type Text = Cow<'static, str>;
+
 /// Whether objects of a kind live in a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
@@ -27,7 +32,8 @@ pub enum Scope {
     Cluster,
 }
 
-/// The names and abilities of a kind, as discovery shows them. All static data.
+/// The names and abilities of a built-in kind as its file declares them: constants. What is served has them as
+/// [`ApiResource`](crate::api_resource::ApiResource).
 #[derive(Debug, Clone, Copy)]
 pub struct ResourceInfo {
     /// API group; empty for core.
@@ -90,19 +96,21 @@ pub const VERBS_ALL: &[&str] = &["create", "delete", "deletecollection", "get", 
 pub const ALL_METADATA: &[&str] = &["annotations", "finalizers", "labels", "ownerReferences"];
 
 /// A column of the kind's table, as in `metav1.TableColumnDefinition`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Column {
     /// Heading as kubectl prints it upper-cased, such as `Ready`.
-    pub name: &'static str,
+    pub name: Text,
     /// `string`, `integer`, `date`...
-    pub kind: &'static str,
+    pub kind: Text,
     /// `name` for the first column, else empty.
-    pub format: &'static str,
+    pub format: Text,
     /// What it shows.
-    pub description: &'static str,
+    pub description: Text,
     /// 0 is always shown; 1 only with `-o wide`.
     pub priority: i32,
 }
+
+static DEFAULT_COLUMNS: [Column; 2] = [cells::NAME, cells::AGE];
 
 /// How a kind answers a delete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +127,7 @@ pub enum Deletion {
 /// stored kind. Both conversions leave `metadata` in place and need not care about `apiVersion` and `kind`.
 pub struct View {
     /// The kind that stores the objects.
-    pub of: &'static dyn Strategy,
+    pub of: &'static dyn BuiltIn,
     /// Into the form of [`View::of`].
     pub to_stored: fn(Value) -> Value,
     /// Out of the form of [`View::of`].
@@ -128,8 +136,8 @@ pub struct View {
     pub stored_field: fn(&str) -> &str,
 }
 
-/// What a kind adds to the generic registry. Every hook has the neutral default.
-pub trait Strategy: Send + Sync + 'static {
+/// A kind that is built in: a strategy, and what it is called. All of this is constant.
+pub trait BuiltIn: Strategy {
     /// Names and abilities.
     fn resource(&self) -> &'static ResourceInfo;
 
@@ -138,6 +146,40 @@ pub trait Strategy: Send + Sync + 'static {
         None
     }
 
+    /// Fields, besides `metadata.name` and `metadata.namespace`, that a field selector may name.
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &[]
+    }
+}
+
+/// The strategy of a resource, wherever it comes from. Behaves as what it holds.
+#[derive(Clone)]
+pub enum AnyStrategy {
+    /// Of a built-in kind.
+    BuiltIn(&'static dyn Strategy),
+    /// Of a kind that came at run time and goes with the last who has it.
+    Custom(Arc<dyn Strategy>),
+}
+
+impl From<&'static dyn BuiltIn> for AnyStrategy {
+    fn from(kind: &'static dyn BuiltIn) -> Self {
+        Self::BuiltIn(kind)
+    }
+}
+
+impl Deref for AnyStrategy {
+    type Target = dyn Strategy;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::BuiltIn(strategy) => *strategy,
+            Self::Custom(strategy) => &**strategy,
+        }
+    }
+}
+
+/// What a kind adds to the generic registry. Every hook has the neutral default.
+pub trait Strategy: Send + Sync + 'static {
     /// Fills in defaults, on every write and before validation. Idempotent.
     fn default(&self, _object: &mut Value) {}
 
@@ -196,12 +238,7 @@ pub trait Strategy: Send + Sync + 'static {
         coracle_api::name::dns_subdomain_error(name)
     }
 
-    /// Fields, besides `metadata.name` and `metadata.namespace`, that a field selector may name.
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    /// The value of one of [`Strategy::selectable_fields`].
+    /// The value of one of the fields that a field selector may name: see [`BuiltIn::selectable_fields`].
     fn field(&self, _object: &Value, _path: &str) -> String {
         String::new()
     }
@@ -222,8 +259,8 @@ pub trait Strategy: Send + Sync + 'static {
     }
 
     /// The table's columns; the first is always `Name`.
-    fn columns(&self) -> &'static [Column] {
-        &[cells::NAME, cells::AGE]
+    fn columns(&self) -> &[Column] {
+        &DEFAULT_COLUMNS
     }
 
     /// The cells of one row, as many as [`Strategy::columns`]. `now_secs` is the Unix time, for ages.

@@ -14,7 +14,7 @@ use crate::{
     fill,
     resource::Registry,
     store::Store,
-    strategy::Strategy,
+    strategy::{BuiltIn, Strategy},
 };
 
 /// The store and the registry over an empty backend in memory.
@@ -34,7 +34,7 @@ pub fn defaulted(strategy: &dyn Strategy, mut object: Value) -> Value {
 }
 
 /// What a create makes of the object.
-pub fn created(strategy: &dyn Strategy, object: Value) -> Value {
+pub fn created(strategy: &dyn BuiltIn, object: Value) -> Value {
     let mut object = defaulted(strategy, object);
     if strategy.resource().plural == "pods" {
         admit(&mut object["spec"]);
@@ -62,7 +62,7 @@ fn admit(spec: &mut Value) {
 }
 
 /// What is wrong with a new object; empty if nothing.
-pub fn create_errors(strategy: &dyn Strategy, object: Value) -> String {
+pub fn create_errors(strategy: &dyn BuiltIn, object: Value) -> String {
     text(&strategy.validate(&created(strategy, object)))
 }
 

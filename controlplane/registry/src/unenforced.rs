@@ -8,10 +8,7 @@
 
 use serde_json::Value;
 
-use super::{
-    cells::keys,
-    strategy::{ResourceInfo, Scope},
-};
+use super::{api_resource::ApiResource, cells::keys, strategy::Scope};
 
 const ADMISSION: &str = "admissionregistration.k8s.io";
 const FLOW: &str = "flowcontrol.apiserver.k8s.io";
@@ -38,12 +35,12 @@ const PRIVILEGED: &str = "privileged";
 pub const DEFAULT_SERVICE_CIDR: &str = "kubernetes";
 
 /// Warnings about an object that is made or changed.
-pub(crate) fn warnings(info: &ResourceInfo, object: &Value) -> Vec<String> {
-    let found = KINDS.iter().find(|(group, plural, _)| *group == info.group && *plural == info.plural);
+pub(crate) fn warnings(info: &ApiResource, object: &Value) -> Vec<String> {
+    let found = KINDS.iter().find(|(group, plural, _)| info.is(group, plural));
     if let Some((_, _, consequence)) = found {
         return vec![format!("{} is not enforced by this cluster yet: {consequence}", info.kind)];
     }
-    match (info.group, info.plural, info.scope) {
+    match (&*info.group, &*info.plural, info.scope) {
         ("", "namespaces", Scope::Cluster) => pod_security(&object["metadata"]["labels"]),
         ("networking.k8s.io", "servicecidrs", _) if object["metadata"]["name"] != DEFAULT_SERVICE_CIDR => {
             let range = format!("ServiceCIDR {DEFAULT_SERVICE_CIDR:?}");
@@ -66,25 +63,25 @@ mod tests {
     use super::*;
     use crate::kinds;
 
-    fn info(group: &str, plural: &str) -> &'static ResourceInfo {
-        let mut all = kinds::all().iter().map(|strategy| strategy.resource());
-        all.find(|info| info.group == group && info.plural == plural).unwrap_or_else(|| panic!("no {plural}.{group}"))
+    fn info(group: &str, plural: &str) -> ApiResource {
+        let mut all = kinds::all().iter().map(|strategy| ApiResource::from(strategy.resource()));
+        all.find(|info| info.is(group, plural)).unwrap_or_else(|| panic!("no {plural}.{group}"))
     }
 
     #[test]
     fn every_kind_of_the_list_is_served_and_warned_of() {
         for (group, plural, consequence) in KINDS {
-            let said = warnings(info(group, plural), &json!({}));
+            let said = warnings(&info(group, plural), &json!({}));
             assert!(said.len() == 1 && said[0].ends_with(consequence), "{said:?}");
         }
-        assert!(warnings(info("", "configmaps"), &json!({})).is_empty());
+        assert!(warnings(&info("", "configmaps"), &json!({})).is_empty());
     }
 
     #[test]
     fn levels_of_pod_security_are_warned_of_unless_they_ask_for_nothing() {
         let check = |labels: Value, expect: &[&str]| {
             let object = json!({"metadata": {"labels": labels}});
-            assert_eq!(warnings(info("", "namespaces"), &object), expect);
+            assert_eq!(warnings(&info("", "namespaces"), &object), expect);
         };
         check(Value::Null, &[]);
         check(json!({"pod-security.kubernetes.io/enforce": "privileged", "a": "b"}), &[]);
@@ -97,7 +94,7 @@ mod tests {
     #[test]
     fn ranges_besides_the_first_are_warned_of() {
         let named =
-            |name: &str| warnings(info("networking.k8s.io", "servicecidrs"), &json!({"metadata": {"name": name}}));
+            |name: &str| warnings(&info("networking.k8s.io", "servicecidrs"), &json!({"metadata": {"name": name}}));
         assert!(named("kubernetes").is_empty());
         assert_eq!(named("more").len(), 1);
     }

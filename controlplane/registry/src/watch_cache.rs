@@ -6,7 +6,7 @@
 //! How handlers use it:
 //!
 //! ```text
-//! let pods = cache.resource("/registry/pods/")            registered at start, or later with `register`
+//! let pods = cache.resource("/registry/pods/")            registered at start, or later with `register` (till `unregister`)
 //!
 //! write            match backend.txn(..).await? { Committed(r) => cache.wait_for(r).await?, .. }   own writes are read
 //! GET  rv=""       cache.catch_up().await?; pods.get(key)            Arc<Entry>: .json_bytes(), .revision() ...
@@ -31,10 +31,12 @@
 mod entry;
 mod event;
 mod feed;
+mod fields;
 mod list;
 mod managed;
 mod metadata;
 mod pool;
+mod register;
 mod resource;
 mod ring;
 mod selection;
@@ -48,7 +50,6 @@ mod watcher;
 use std::{
     collections::BTreeMap,
     fmt,
-    ops::Bound,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -59,28 +60,25 @@ use std::{
 use coracle_store::{Backend, Revision, StoreError};
 use coracle_telemetry::Chain;
 use parking_lot::{Mutex, RwLock};
-use tokio::{
-    sync::{mpsc, oneshot, watch},
-    task::JoinHandle,
-};
+use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-pub use entry::{Entry, FieldIndexer};
+pub use entry::Entry;
 pub use event::{Delivery, EventKind, WatchEvent};
+pub use fields::FieldIndex;
 pub use list::{Continue, ListAt, ListRequest, ListResult};
 pub use resource::ResourceCache;
 pub use selection::{Filter, Scope, Selection};
 pub use snapshot::Snapshot;
 pub use watcher::Watcher;
 
-use feed::{Feed, Register, Source};
+use feed::{Feed, Source};
+use register::Aside;
 
 /// How long a reader waits for a revision that is not there yet.
 ///
 /// Source: `k8s.io/apiserver/pkg/storage/cacher/watch_cache.go`, `blockTimeout`.
 const WAIT: Duration = Duration::from_secs(3);
-/// Resources that may wait to be registered.
-const REGISTRATIONS: usize = 16;
 
 /// One resource to cache.
 #[derive(Clone)]
@@ -89,8 +87,8 @@ pub struct ResourceConfig {
     pub prefix: String,
     /// Whether keys go on with a namespace.
     pub namespaced: bool,
-    /// Computes the indexed fields; `None` if there are none besides name and namespace: objects are then never parsed.
-    pub index: Option<FieldIndexer>,
+    /// The indexed fields; `None` if there are none besides name and namespace: objects are then never parsed.
+    pub index: Option<FieldIndex>,
 }
 
 impl fmt::Debug for ResourceConfig {
@@ -158,6 +156,20 @@ pub enum WatchCacheError {
     /// The server is shutting down.
     #[error("the watch cache is closed")]
     Closed,
+    /// The keys of a resource would lie among those of another.
+    #[error("{prefix} cannot be kept beside {by}")]
+    PrefixTaken {
+        /// Of the new one.
+        prefix: String,
+        /// Of the other.
+        by: String,
+    },
+    /// The store was cut off or compacted again and again while a resource was loaded.
+    #[error("the objects under {prefix} could not be loaded in one piece")]
+    NotLoaded {
+        /// Where they are.
+        prefix: String,
+    },
     /// The store could not be read.
     #[error("cannot read the store")]
     Store(#[from] StoreError),
@@ -167,7 +179,8 @@ pub enum WatchCacheError {
 pub struct WatchCache {
     backend: Arc<dyn Backend>,
     shared: Arc<Shared>,
-    registrations: mpsc::Sender<Register>,
+    /// Held while a resource is registered: one at a time.
+    registering: tokio::sync::Mutex<()>,
     feed: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -187,25 +200,28 @@ impl WatchCache {
             Err(StoreError::Compacted { oldest, .. }) => Shared::load(&*backend, &resources, limits, oldest).await?,
             other => other?,
         };
-        let (registrations, receiver) = mpsc::channel(REGISTRATIONS);
-        let feed = Feed { backend: Arc::clone(&backend), shared: Arc::clone(&shared), registrations: receiver };
+        let feed = Feed { backend: Arc::clone(&backend), shared: Arc::clone(&shared) };
         let feed = coracle_telemetry::spawn("follow the store", feed.run(shutdown));
-        let cache = Arc::new(Self { backend, shared, registrations, feed: Mutex::new(Some(feed)) });
+        let cache = Arc::new(Self { backend, shared, registering: Default::default(), feed: Mutex::new(Some(feed)) });
         cache.catch_up().await?;
         Ok(cache)
     }
 
-    /// Adds a resource while the cache runs; returns the present one if the prefix is registered.
+    /// Adds a resource while the cache runs. It takes the place of one with the same prefix, whose watchers end then;
+    /// until then that one is fed. Nobody else waits for it. Cancel-safe: it is in or it is not.
     ///
     /// # Errors
-    /// [`WatchCacheError::Store`] if its objects cannot be loaded, [`WatchCacheError::Closed`].
+    /// [`WatchCacheError::PrefixTaken`]: permanent. [`WatchCacheError::Store`] and [`WatchCacheError::NotLoaded`] if its
+    /// objects cannot be loaded: try later. [`WatchCacheError::Closed`].
     pub async fn register(&self, config: ResourceConfig) -> Result<Arc<ResourceCache>, WatchCacheError> {
-        if let Some(known) = self.resource(&config.prefix) {
-            return Ok(known);
-        }
-        let (reply, answer) = oneshot::channel();
-        self.registrations.send(Register { config, reply }).await.map_err(|_| WatchCacheError::Closed)?;
-        answer.await.map_err(|_| WatchCacheError::Closed)?
+        let _turn = self.registering.lock().await;
+        register::register(&*self.backend, &self.shared, config).await
+    }
+
+    /// Takes a resource out, if it is in. Its watchers end; who has it goes on with what it had.
+    pub async fn unregister(&self, prefix: &str) {
+        let _turn = self.registering.lock().await;
+        register::unregister(&self.shared, prefix);
     }
 
     /// A registered resource by its prefix. Look it up once and keep it.
@@ -290,6 +306,8 @@ struct Shared {
     applied: Arc<AtomicU64>,
     announced: watch::Sender<Announced>,
     source: Source,
+    /// What happens to a resource that is about to be added. Its lock is the innermost.
+    aside: Mutex<Aside>,
 }
 
 /// What waiters wait for.
@@ -312,12 +330,13 @@ impl Shared {
             applied: Arc::new(AtomicU64::new(at.0)),
             announced: watch::Sender::new(Announced { revision: at, closed: false }),
             source: Source::default(),
+            aside: Mutex::default(),
         });
         let stream = feed::watch(backend, at).await?;
         for config in resources {
             let resource = shared.make(config.clone(), at);
             feed::load(backend, &resource, at).await?;
-            shared.insert(resource);
+            shared.resources.write().insert(resource.config().prefix.clone(), resource);
         }
         shared.source.put(stream);
         Ok(shared)
@@ -327,20 +346,8 @@ impl Shared {
         ResourceCache::new(config, self.limits, Arc::clone(&self.applied), start)
     }
 
-    fn insert(&self, resource: Arc<ResourceCache>) -> Arc<ResourceCache> {
-        let prefix = resource.config().prefix.clone();
-        Arc::clone(self.resources.write().entry(prefix).or_insert(resource))
-    }
-
     fn resources(&self) -> Vec<Arc<ResourceCache>> {
         self.resources.read().values().cloned().collect()
-    }
-
-    /// The resource whose prefix `key` has.
-    fn resource_of(&self, key: &str) -> Option<Arc<ResourceCache>> {
-        let resources = self.resources.read();
-        let (prefix, resource) = resources.range::<str, _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
-        key.starts_with(prefix).then(|| Arc::clone(resource))
     }
 
     fn applied(&self) -> Revision {

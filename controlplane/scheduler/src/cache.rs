@@ -1,18 +1,24 @@
-//! The nodes with the pods on them: observed ones, and assumed ones whose binding is on its way.
+//! The nodes with the pods on them: observed ones, and assumed ones whose binding is on its way. Beside them what else an attempt
+//! looks at: the labels of namespaces.
 //!
 //! ```text
-//! assume --> Assumed --bound--> Bound --observed on the node--> Observed --gone--> (forgotten)
-//!               \-- binding refused: forget --^     \-- not in a later list --^
+//! assume --> Assumed --observed on the node--> Observed --gone--> (forgotten)
+//!               \-- binding refused: forget, or gone --------------^
 //! ```
 //! Pure state; owned by the scheduler's one task.
 
-use std::{collections::HashMap, time::Instant};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use k8s_openapi::api::core::v1::Node;
 
 use crate::{
+    namespaces::Namespaces,
     node_info::NodeInfo,
     pod_info::{PodInfo, PodUid},
+    snapshot::Snapshot,
 };
 
 /// See the module.
@@ -21,6 +27,9 @@ pub(crate) struct Cache {
     /// In a stable order, so that the search for feasible nodes can go round.
     nodes: Vec<NodeInfo>,
     index: HashMap<String, usize>,
+    /// Pods of nodes that are not there: seen before their node, or left by it.
+    homeless: HashMap<String, HashMap<PodUid, Arc<PodInfo>>>,
+    namespaces: Namespaces,
     /// Where each known pod is, and whether that is only assumed.
     pods: HashMap<PodUid, Place>,
 }
@@ -34,50 +43,54 @@ struct Place {
 /// How sure it is that a pod is where it is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
-    /// Its binding is on its way.
+    /// Its binding is on its way, or the watch does not show it yet.
     Assumed,
-    /// The API server has said yes at this time.
-    Bound(Instant),
     /// The watch shows it there.
     Observed,
 }
 
 impl Cache {
-    /// The nodes that exist.
-    pub(crate) fn nodes(&self) -> impl ExactSizeIterator<Item = &NodeInfo> {
-        self.nodes.iter()
+    /// The nodes that exist, as they are now.
+    pub(crate) fn snapshot(&self) -> Snapshot<'_> {
+        Snapshot::new(&self.nodes, &self.index, &self.namespaces)
     }
 
-    /// Adds or changes a node. Says whether unschedulable pods may fit now.
-    pub(crate) fn set_node(&mut self, node: &Node) -> bool {
-        let Some(name) = node.metadata.name.as_deref() else { return false };
-        let position = self.position(name);
-        self.nodes[position].set_node(node)
+    /// Adds or changes a node. Returns what it was before, without pods.
+    pub(crate) fn set_node(&mut self, node: &Node) -> Option<NodeInfo> {
+        let name = node.metadata.name.as_deref()?;
+        if let Some(&position) = self.index.get(name) {
+            return Some(self.nodes[position].replace(node));
+        }
+        let mut info = NodeInfo::new(node);
+        for pod in self.homeless.remove(name).into_iter().flat_map(HashMap::into_values) {
+            info.add_pod(pod);
+        }
+        self.index.insert(name.to_owned(), self.nodes.len());
+        self.nodes.push(info);
+        None
     }
 
     /// Removes a node. Its pods stay counted until they are gone, in case the node comes back.
-    pub(crate) fn remove_node(&mut self, name: &str) {
-        let Some(&position) = self.index.get(name) else { return };
-        if self.nodes[position].pods.is_empty() {
-            self.remove_at(position);
-        } else {
-            self.nodes[position].known = false;
+    pub(crate) fn remove_node(&mut self, name: &str) -> Option<NodeInfo> {
+        let position = self.index.remove(name)?;
+        let mut removed = self.nodes.swap_remove(position);
+        if let Some(moved) = self.nodes.get(position) {
+            self.index.insert(moved.name.clone(), position);
         }
+        let pods = std::mem::take(&mut removed.pods);
+        if !pods.is_empty() {
+            self.homeless.insert(name.to_owned(), pods);
+        }
+        Some(removed)
     }
 
-    /// The names of the nodes, for comparing with a fresh list.
-    pub(crate) fn node_names(&self) -> Vec<String> {
-        self.nodes.iter().filter(|node| node.known).map(|node| node.name.clone()).collect()
+    /// Takes over the labels of a namespace. Says whether they are others than before.
+    pub(crate) fn set_namespace(&mut self, name: &str, labels: BTreeMap<String, String>) -> bool {
+        self.namespaces.set(name, labels)
     }
 
-    /// The pods that a list begun at `listed` has to show if they exist: those seen, and those bound before it.
-    pub(crate) fn placed_before(&self, listed: Instant) -> Vec<PodUid> {
-        let shows = |standing| match standing {
-            Standing::Assumed => false,
-            Standing::Bound(at) => at < listed,
-            Standing::Observed => true,
-        };
-        self.pods.iter().filter(|(_, place)| shows(place.standing)).map(|(uid, _)| uid.clone()).collect()
+    pub(crate) fn remove_namespace(&mut self, name: &str) {
+        self.namespaces.remove(name);
     }
 
     /// How many pods are counted on nodes.
@@ -86,20 +99,14 @@ impl Cache {
     }
 
     /// Counts a pod on `node` before its binding is known to have worked.
-    pub(crate) fn assume(&mut self, pod: &PodInfo, node: &str) {
+    pub(crate) fn assume(&mut self, pod: Arc<PodInfo>, node: &str) {
         self.place(pod, node, Standing::Assumed);
     }
 
-    /// The binding of an assumed pod has worked.
-    pub(crate) fn bound(&mut self, uid: &PodUid, now: Instant) {
-        if let Some(place) = self.pods.get_mut(uid).filter(|place| place.standing == Standing::Assumed) {
-            place.standing = Standing::Bound(now);
-        }
-    }
-
-    /// Counts a pod that was seen on its node; confirms an assumption.
-    pub(crate) fn observe(&mut self, pod: &PodInfo, node: &str) {
-        self.place(pod, node, Standing::Observed);
+    /// Counts a pod that was seen on its node; confirms an assumption. Returns how it was seen before.
+    pub(crate) fn observe(&mut self, pod: Arc<PodInfo>, node: &str) -> Option<Arc<PodInfo>> {
+        let is_known = self.pods.get(&pod.uid).is_some_and(|place| place.standing == Standing::Observed);
+        self.place(pod, node, Standing::Observed).filter(|_| is_known)
     }
 
     /// Whether the pod is counted on some node already.
@@ -107,47 +114,34 @@ impl Cache {
         self.pods.contains_key(uid)
     }
 
-    /// Takes an assumption back. A pod that has been observed meanwhile stays.
-    pub(crate) fn forget(&mut self, uid: &PodUid) {
-        if self.pods.get(uid).is_some_and(|place| place.standing == Standing::Assumed) {
-            self.remove_pod(uid);
-        }
+    /// Takes an assumption back, and returns what had been counted. A pod that has been observed meanwhile stays.
+    pub(crate) fn forget(&mut self, uid: &PodUid) -> Option<Arc<PodInfo>> {
+        self.pods.get(uid).filter(|place| place.standing != Standing::Observed)?;
+        self.remove_pod(uid)
     }
 
-    /// A pod is gone or finished. Says whether it had taken anything.
-    pub(crate) fn remove_pod(&mut self, uid: &PodUid) -> bool {
-        let Some(place) = self.pods.remove(uid) else { return false };
-        let Some(&position) = self.index.get(&place.node) else { return false };
-        let removed = self.nodes[position].remove_pod(uid);
-        if !self.nodes[position].known && self.nodes[position].pods.is_empty() {
-            self.remove_at(position);
+    /// A pod is gone or finished. Returns what had been counted.
+    pub(crate) fn remove_pod(&mut self, uid: &PodUid) -> Option<Arc<PodInfo>> {
+        let place = self.pods.remove(uid)?;
+        if let Some(&position) = self.index.get(&place.node) {
+            return self.nodes[position].remove_pod(uid);
         }
-        removed
+        let pods = self.homeless.get_mut(&place.node)?;
+        let pod = pods.remove(uid);
+        if pods.is_empty() {
+            self.homeless.remove(&place.node);
+        }
+        pod
     }
 
-    fn place(&mut self, pod: &PodInfo, node: &str, standing: Standing) {
+    fn place(&mut self, pod: Arc<PodInfo>, node: &str, standing: Standing) -> Option<Arc<PodInfo>> {
         if self.pods.get(&pod.uid).is_some_and(|place| place.node != node) {
             self.remove_pod(&pod.uid);
         }
-        let position = self.position(node);
-        self.nodes[position].add_pod(pod);
         self.pods.insert(pod.uid.clone(), Place { node: node.to_owned(), standing });
-    }
-
-    fn position(&mut self, name: &str) -> usize {
-        if let Some(&position) = self.index.get(name) {
-            return position;
-        }
-        self.nodes.push(NodeInfo { name: name.to_owned(), ..NodeInfo::default() });
-        self.index.insert(name.to_owned(), self.nodes.len() - 1);
-        self.nodes.len() - 1
-    }
-
-    fn remove_at(&mut self, position: usize) {
-        let removed = self.nodes.swap_remove(position);
-        self.index.remove(&removed.name);
-        if let Some(moved) = self.nodes.get(position) {
-            self.index.insert(moved.name.clone(), position);
+        match self.index.get(node) {
+            Some(&position) => self.nodes[position].add_pod(pod),
+            None => self.homeless.entry(node.to_owned()).or_default().insert(pod.uid.clone(), pod),
         }
     }
 }
@@ -155,18 +149,18 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::framework::testing::{node, pod};
+    use crate::testing::{node, pod};
 
     fn requested(cache: &Cache, name: &str) -> i64 {
-        cache.nodes().find(|node| node.name == name).map_or(-1, |node| node.requested.milli_cpu)
+        cache.snapshot().node(name).map_or(-1, |node| node.requested.milli_cpu)
     }
 
     #[test]
     fn an_assumed_pod_counts_until_it_is_forgotten() {
         let mut cache = Cache::default();
         cache.set_node(&node("n", "4"));
-        let pod = pod("p", "1");
-        cache.assume(&pod, "n");
+        let pod = Arc::new(pod("p", "1"));
+        cache.assume(pod.clone(), "n");
         assert_eq!(requested(&cache, "n"), 1000);
         cache.forget(&pod.uid);
         assert_eq!(requested(&cache, "n"), 0);
@@ -176,41 +170,31 @@ mod tests {
     fn an_observed_pod_is_counted_once_and_not_forgotten() {
         let mut cache = Cache::default();
         cache.set_node(&node("n", "4"));
-        let pod = pod("p", "1");
-        cache.assume(&pod, "n");
-        cache.observe(&pod, "n");
+        let pod = Arc::new(pod("p", "1"));
+        cache.assume(pod.clone(), "n");
+        cache.observe(pod.clone(), "n");
         cache.forget(&pod.uid);
         assert_eq!(requested(&cache, "n"), 1000);
-        assert!(cache.remove_pod(&pod.uid) && !cache.remove_pod(&pod.uid));
+        assert!(cache.remove_pod(&pod.uid).is_some() && cache.remove_pod(&pod.uid).is_none());
         assert_eq!(requested(&cache, "n"), 0);
-    }
-
-    #[test]
-    fn a_bound_pod_that_a_later_list_lacks_is_gone() {
-        let mut cache = Cache::default();
-        cache.set_node(&node("n", "4"));
-        let start = Instant::now();
-        let later = |seconds| start + std::time::Duration::from_secs(seconds);
-        for name in ["assumed", "bound", "observed"] {
-            cache.assume(&pod(name, "1"), "n");
-        }
-        cache.bound(&PodUid("bound".into()), later(5));
-        cache.observe(&pod("observed", "1"), "n");
-        cache.bound(&PodUid("observed".into()), later(5));
-        let due = |seconds| {
-            let mut names: Vec<String> =
-                cache.placed_before(later(seconds)).iter().map(|uid| uid.0.to_string()).collect();
-            names.sort();
-            names
-        };
-        assert_eq!(due(5), ["observed"], "a list begun before the binding cannot show the pod");
-        assert_eq!(due(6), ["bound", "observed"]);
     }
 
     #[test]
     fn pods_seen_before_their_node_count_when_it_comes() {
         let mut cache = Cache::default();
-        cache.observe(&pod("p", "1"), "n");
+        cache.observe(Arc::new(pod("p", "1")), "n");
+        cache.set_node(&node("n", "4"));
+        assert_eq!(requested(&cache, "n"), 1000);
+    }
+
+    #[test]
+    fn pods_of_a_node_that_comes_back_are_counted_again() {
+        let mut cache = Cache::default();
+        cache.set_node(&node("n", "4"));
+        cache.observe(Arc::new(pod("p", "1")), "n");
+        cache.observe(Arc::new(pod("q", "1")), "n");
+        cache.remove_node("n");
+        assert!(cache.snapshot().nodes().is_empty() && cache.remove_pod(&PodUid("q".into())).is_some());
         cache.set_node(&node("n", "4"));
         assert_eq!(requested(&cache, "n"), 1000);
     }
@@ -222,8 +206,8 @@ mod tests {
             cache.set_node(&node(name, "4"));
         }
         cache.remove_node("a");
-        cache.assume(&pod("p", "1"), "c");
+        cache.assume(Arc::new(pod("p", "1")), "c");
         assert_eq!(requested(&cache, "c"), 1000);
-        assert_eq!(cache.nodes().len(), 2);
+        assert_eq!(cache.snapshot().nodes().len(), 2);
     }
 }

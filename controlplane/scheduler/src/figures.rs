@@ -2,60 +2,34 @@
 //!
 //! Source: `pkg/scheduler/metrics/metrics.go` at v1.37.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
-use coracle_api::exposition::{Family, Kind, Registry, Times};
+use coracle_telemetry::metrics::{Counter, Gauge, Histogram, MetricsRegistry};
 
-static ATTEMPTS: Family = Family {
-    name: "scheduler_schedule_attempts_total",
-    kind: Kind::Counter,
-    help: "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, \
-           while 'error' means an internal scheduler problem.",
-};
-static ATTEMPT_TIMES: Family = Family {
-    name: "scheduler_scheduling_attempt_duration_seconds",
-    kind: Kind::Histogram,
-    help: "Scheduling attempt latency in seconds (scheduling algorithm + binding)",
-};
-static ALGORITHM_TIMES: Family = Family {
-    name: "scheduler_scheduling_algorithm_duration_seconds",
-    kind: Kind::Histogram,
-    help: "Scheduling algorithm latency in seconds",
-};
-static PENDING: Family = Family {
-    name: "scheduler_pending_pods",
-    kind: Kind::Gauge,
-    help: "Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number \
-           of pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods.",
-};
-static CACHED: Family = Family {
-    name: "scheduler_cache_size",
-    kind: Kind::Gauge,
-    help: "Number of nodes, pods, and assumed (bound) pods in the scheduler cache.",
-};
+use crate::queue::Lengths;
 
 /// How an attempt ended.
 #[derive(Debug)]
 struct Attempts {
-    count: Arc<AtomicI64>,
-    times: Arc<Times>,
+    count: Counter,
+    times: Histogram,
 }
 
 impl Attempts {
-    fn new(metrics: &Registry, profile: &str, result: &str) -> Self {
+    fn new(metrics: &MetricsRegistry, profile: &str, result: &str) -> Self {
         let labels = [("profile", profile), ("result", result)];
-        Self { count: metrics.number(&ATTEMPTS, &labels), times: metrics.times(&ATTEMPT_TIMES, &labels) }
+        let count = "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, \
+                     while 'error' means an internal scheduler problem";
+        let times = "Scheduling attempt latency in seconds (scheduling algorithm + binding)";
+        Self {
+            count: metrics.counter("scheduler_schedule_attempts", count, &labels),
+            times: metrics.histogram("scheduler_scheduling_attempt_duration_seconds", times, &labels),
+        }
     }
 
     fn count(&self, took: Duration) {
-        self.count.fetch_add(1, Ordering::Relaxed);
-        self.times.observe(took);
+        self.count.inc();
+        self.times.observe(took.as_secs_f64());
     }
 }
 
@@ -65,26 +39,34 @@ pub(crate) struct Figures {
     scheduled: Attempts,
     unschedulable: Attempts,
     error: Attempts,
-    algorithm: Arc<Times>,
-    active: Arc<AtomicI64>,
-    backoff: Arc<AtomicI64>,
-    waiting: Arc<AtomicI64>,
-    nodes: Arc<AtomicI64>,
-    pods: Arc<AtomicI64>,
+    algorithm: Histogram,
+    active: Gauge,
+    backoff: Gauge,
+    unschedulable_pods: Gauge,
+    gated: Gauge,
+    nodes: Gauge,
+    pods: Gauge,
 }
 
 impl Figures {
-    pub(crate) fn new(metrics: &Registry, profile: &str) -> Self {
-        let queue = |name: &str| metrics.number(&PENDING, &[("queue", name)]);
-        let cached = |kind: &str| metrics.number(&CACHED, &[("type", kind)]);
+    pub(crate) fn new(metrics: &MetricsRegistry, profile: &str) -> Self {
+        let pending = "Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means \
+                       number of pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the \
+                       scheduler attempted to schedule and failed; 'gated' is the number of unschedulable pods that the \
+                       scheduler never attempted to schedule because they are gated";
+        let cache = "Number of nodes, pods, and assumed (bound) pods in the scheduler cache";
+        let algorithm = "Scheduling algorithm latency in seconds";
+        let queue = |name: &str| metrics.gauge("scheduler_pending_pods", pending, &[("queue", name)]);
+        let cached = |kind: &str| metrics.gauge("scheduler_cache_size", cache, &[("type", kind)]);
         Self {
             scheduled: Attempts::new(metrics, profile, "scheduled"),
             unschedulable: Attempts::new(metrics, profile, "unschedulable"),
             error: Attempts::new(metrics, profile, "error"),
-            algorithm: metrics.times(&ALGORITHM_TIMES, &[]),
+            algorithm: metrics.histogram("scheduler_scheduling_algorithm_duration_seconds", algorithm, &[]),
             active: queue("active"),
             backoff: queue("backoff"),
-            waiting: queue("unschedulable"),
+            unschedulable_pods: queue("unschedulable"),
+            gated: queue("gated"),
             nodes: cached("nodes"),
             pods: cached("pods"),
         }
@@ -92,7 +74,7 @@ impl Figures {
 
     /// A decision has been made; `fits` says whether there was a node.
     pub(crate) fn decided(&self, took: Duration, fits: bool) {
-        self.algorithm.observe(took);
+        self.algorithm.observe(took.as_secs_f64());
         if !fits {
             self.unschedulable.count(took);
         }
@@ -103,11 +85,12 @@ impl Figures {
         if succeeded { self.scheduled.count(took) } else { self.error.count(took) }
     }
 
-    /// The lengths of the queues: active, backing off, unschedulable.
-    pub(crate) fn queues(&self, [active, backoff, waiting]: [usize; 3]) {
-        set(&self.active, active);
-        set(&self.backoff, backoff);
-        set(&self.waiting, waiting);
+    /// How many pods are where in the queue.
+    pub(crate) fn queues(&self, lengths: Lengths) {
+        set(&self.active, lengths.active);
+        set(&self.backoff, lengths.backoff);
+        set(&self.unschedulable_pods, lengths.unschedulable);
+        set(&self.gated, lengths.gated);
     }
 
     /// What the cache holds.
@@ -117,6 +100,6 @@ impl Figures {
     }
 }
 
-fn set(figure: &AtomicI64, value: usize) {
-    figure.store(i64::try_from(value).unwrap_or(i64::MAX), Ordering::Relaxed);
+fn set(figure: &Gauge, value: usize) {
+    figure.set(i64::try_from(value).unwrap_or(i64::MAX));
 }

@@ -5,34 +5,44 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | `pod_info`, `node_info` | what of a Pod and a Node matters for placing, compact |
-//! | `cache` | nodes with the pods on them, assumed ones included |
-//! | `queue` | pods to place: active, backing off, unschedulable |
-//! | `framework`, `plugins` | Filter and Score, and upstream's plugins by name |
-//! | `schedule_one` | pure: pod and cache to node, or why there is none |
+//! | `pod_info`, `node_info`, `resources` | what of a Pod and a Node matters for placing, compact |
+//! | `cache`, `snapshot`, `namespaces` | nodes with the pods on them, assumed ones included; what one attempt sees of it |
+//! | `queue` | pods to place: gated, active, backing off, unschedulable |
+//! | `framework` | the extension points, what plugins answer, and who asks them |
+//! | `plugins` | upstream's plugins by name, and the default profile |
+//! | `schedule_one` | pure: pod and nodes to node, or why there is none |
+//! | `scheduler` | the task that owns all of it |
 //! | `figures` | what `/metrics` tells |
-//! | `bind` | the writes: Binding, condition, Event |
-//! | `reports` | which of these a pod that fits nowhere is worth |
-//! | `sync` | the watches |
+//! | `condition` | what is written about a pod that fits nowhere |
+//! | `reports` | when that is worth a write, and what is worth an Event |
+//! | `sync` | what the informers tell, for the task to take when it has time |
 //!
-//! Not here: preemption, extenders, other profiles. Nor required affinity between pods, hard topology spread, resource and
-//! volume claims: a pod that asks for one of these waits and is told so (`pod_info`).
+//! Not here: preemption, extenders, other profiles, default constraints of topology spread. Nor resource and volume claims: a
+//! pod that asks for one of these waits and is told so (`plugins/not_yet.rs`).
 #![forbid(unsafe_code)]
 
-mod bind;
 mod cache;
+mod condition;
 mod figures;
 mod framework;
+mod namespaces;
 mod node_info;
 mod plugins;
 mod pod_info;
 mod queue;
 mod reports;
+mod resources;
 mod schedule_one;
 mod scheduler;
+mod snapshot;
 mod sync;
+#[cfg(test)]
+mod testing;
 
-use coracle_api::exposition::Registry;
+use std::time::Duration;
+
+use coracle_client::event_recorder;
+use coracle_telemetry::{TaskEnded, Tasks, metrics::MetricsRegistry};
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
@@ -42,12 +52,12 @@ pub struct SchedulerConfig {
     /// Pods that name this scheduler in `spec.schedulerName` are placed.
     pub name: String,
     /// Where the scheduler counts what it does.
-    pub metrics: Registry,
+    pub metrics: MetricsRegistry,
 }
 
 impl Default for SchedulerConfig {
     fn default() -> Self {
-        Self { name: "default-scheduler".to_owned(), metrics: Registry::default() }
+        Self { name: "default-scheduler".to_owned(), metrics: MetricsRegistry::default() }
     }
 }
 
@@ -58,6 +68,9 @@ pub enum SchedulerError {
     /// A task of it has panicked: its state cannot be trusted any more.
     #[error("a task of the scheduler has died")]
     TaskDied(#[source] tokio::task::JoinError),
+    /// What feeds it, or writes its Events, has ended.
+    #[error(transparent)]
+    Fed(#[from] TaskEnded),
 }
 
 /// Places pods until `shutdown` fires.
@@ -65,5 +78,10 @@ pub enum SchedulerError {
 /// # Errors
 /// Only what cannot be retried; the caller starts it anew, it keeps no state of its own.
 pub async fn run(client: Client, config: SchedulerConfig, shutdown: CancellationToken) -> Result<(), SchedulerError> {
-    scheduler::Scheduler::new(client, config).run(shutdown).await
+    let (recorder, events) = event_recorder::channel(client.clone(), None, Duration::ZERO);
+    // Ends with the tasks that it stops, and with `shutdown`.
+    let mut tasks = Tasks::new(shutdown.child_token());
+    let stop = tasks.stop();
+    tasks.add("the scheduler's events", events.run(stop));
+    scheduler::Scheduler::new(client, config, recorder).run(tasks).await
 }

@@ -1,11 +1,16 @@
-//! A Node with the sum of the pods on it.
+//! A Node with the pods on it and the sum of what they take.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
-use coracle_api::scheduling::HostPort;
 use k8s_openapi::api::core::v1::{Node, Taint};
 
-use crate::pod_info::{PodInfo, PodUid, Resources};
+use crate::{
+    pod_info::{PodInfo, PodUid},
+    resources::Resources,
+};
 
 /// See the module. Kept current by [`crate::cache::Cache`] alone.
 #[derive(Debug, Clone, Default)]
@@ -20,74 +25,63 @@ pub(crate) struct NodeInfo {
     pub(crate) images: HashMap<String, i64>,
     pub(crate) requested: Resources,
     pub(crate) nonzero: Resources,
-    pub(crate) pods: HashMap<PodUid, PlacedPod>,
-    /// Whether the Node object exists; pods may be seen before it.
-    pub(crate) known: bool,
-}
-
-/// What a pod takes on its node.
-#[derive(Debug, Clone)]
-pub(crate) struct PlacedPod {
-    requests: Resources,
-    nonzero: Resources,
-    pub(crate) host_ports: Vec<HostPort>,
+    pub(crate) pods: HashMap<PodUid, Arc<PodInfo>>,
+    /// How many of them say anything about the pods beside them.
+    pub(crate) pods_with_affinity: usize,
+    /// How many of them keep others away.
+    pub(crate) pods_with_required_anti_affinity: usize,
 }
 
 impl NodeInfo {
-    /// Takes over a new state of the Node object. Says whether anything that matters for placing has changed.
-    pub(crate) fn set_node(&mut self, node: &Node) -> bool {
+    /// Without pods.
+    pub(crate) fn new(node: &Node) -> Self {
         let spec = node.spec.clone().unwrap_or_default();
         let status = node.status.clone().unwrap_or_default();
         let allocatable = status.allocatable.unwrap_or_default();
-        let mut next = Self {
+        let images = status.images.into_iter().flatten().flat_map(|image| {
+            let size = image.size_bytes.unwrap_or(0);
+            image.names.into_iter().flatten().map(move |name| (name, size))
+        });
+        Self {
             name: node.metadata.name.clone().unwrap_or_default(),
             labels: node.metadata.labels.clone().unwrap_or_default(),
             taints: spec.taints.unwrap_or_default(),
             unschedulable: spec.unschedulable.unwrap_or(false),
             allocatable: Resources::from_list(&allocatable),
             pods_max: allocatable.get("pods").and_then(|quantity| quantity.0.parse().ok()).unwrap_or(0),
-            images: status
-                .images
-                .into_iter()
-                .flatten()
-                .flat_map(|image| {
-                    let size = image.size_bytes.unwrap_or(0);
-                    image.names.into_iter().flatten().map(move |name| (name, size))
-                })
-                .collect(),
-            known: true,
+            images: images.collect(),
             ..Self::default()
-        };
-        // Not the images: they say which of the nodes that fit is the best, and make no pod fit.
-        let changed = !self.known
-            || next.labels != self.labels
-            || next.taints != self.taints
-            || next.unschedulable != self.unschedulable
-            || next.allocatable != self.allocatable
-            || next.pods_max != self.pods_max;
-        next.requested = std::mem::take(&mut self.requested);
-        next.nonzero = std::mem::take(&mut self.nonzero);
-        next.pods = std::mem::take(&mut self.pods);
-        *self = next;
-        changed
+        }
     }
 
-    pub(crate) fn add_pod(&mut self, pod: &PodInfo) {
-        self.remove_pod(&pod.uid);
+    /// Takes over a new state of the Node object. Returns the one before, without pods.
+    pub(crate) fn replace(&mut self, node: &Node) -> Self {
+        let mut old = std::mem::replace(self, Self::new(node));
+        self.requested = std::mem::take(&mut old.requested);
+        self.nonzero = std::mem::take(&mut old.nonzero);
+        self.pods = std::mem::take(&mut old.pods);
+        self.pods_with_affinity = std::mem::take(&mut old.pods_with_affinity);
+        self.pods_with_required_anti_affinity = std::mem::take(&mut old.pods_with_required_anti_affinity);
+        old
+    }
+
+    /// Counts the pod, in place of an older state of it, which it returns.
+    pub(crate) fn add_pod(&mut self, pod: Arc<PodInfo>) -> Option<Arc<PodInfo>> {
+        let old = self.remove_pod(&pod.uid);
         self.requested.add(&pod.requests);
         self.nonzero.add(&pod.nonzero);
-        let placed = PlacedPod {
-            requests: pod.requests.clone(),
-            nonzero: pod.nonzero.clone(),
-            host_ports: pod.host_ports.clone(),
-        };
-        self.pods.insert(pod.uid.clone(), placed);
+        self.pods_with_affinity += usize::from(!pod.terms.is_empty());
+        self.pods_with_required_anti_affinity += usize::from(!pod.terms.required_anti.is_empty());
+        self.pods.insert(pod.uid.clone(), pod);
+        old
     }
 
-    pub(crate) fn remove_pod(&mut self, uid: &PodUid) -> bool {
-        let Some(placed) = self.pods.remove(uid) else { return false };
-        self.requested.subtract(&placed.requests);
-        self.nonzero.subtract(&placed.nonzero);
-        true
+    pub(crate) fn remove_pod(&mut self, uid: &PodUid) -> Option<Arc<PodInfo>> {
+        let pod = self.pods.remove(uid)?;
+        self.requested.subtract(&pod.requests);
+        self.nonzero.subtract(&pod.nonzero);
+        self.pods_with_affinity -= usize::from(!pod.terms.is_empty());
+        self.pods_with_required_anti_affinity -= usize::from(!pod.terms.required_anti.is_empty());
+        Some(pod)
     }
 }

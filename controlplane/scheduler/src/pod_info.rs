@@ -7,17 +7,19 @@ use std::{
 
 use coracle_api::{
     quantity::{Format, Quantity as Amount},
-    resource_list::{self, Amounts},
+    resource_list::Amounts,
     scheduling::{HostPort, host_ports, pod_requests_in_force},
 };
-use k8s_openapi::{
-    api::core::v1::{Affinity, Pod, Toleration},
-    apimachinery::pkg::api::resource::Quantity,
+use k8s_openapi::api::core::v1::{Affinity, ObjectReference, Pod, PodSpec, Toleration};
+
+mod affinity_term;
+mod spread_constraint;
+
+pub(crate) use self::{
+    affinity_term::{AffinityTerm, AffinityTerms},
+    spread_constraint::SpreadConstraint,
 };
-
-mod unsupported;
-
-use unsupported::unsupported;
+use crate::resources::Resources;
 
 /// CPU and memory counted for a container that asks for none, so that such pods spread all the same.
 /// Source: `pkg/scheduler/util/pod_resources.go` at v1.37.
@@ -30,71 +32,13 @@ static COUNTED_AT_LEAST: LazyLock<Amounts> = LazyLock::new(|| {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PodUid(pub(crate) Arc<str>);
 
-/// Amounts of what a node has to give.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Resources {
-    pub(crate) milli_cpu: i64,
-    pub(crate) memory_bytes: i64,
-    pub(crate) ephemeral_storage_bytes: i64,
-    /// Everything else that is counted, by name: extended resources, huge pages.
-    pub(crate) scalars: BTreeMap<String, i64>,
-}
-
-impl Resources {
-    pub(crate) fn from_list(list: &BTreeMap<String, Quantity>) -> Self {
-        Self::from_amounts(&resource_list::amounts(list))
-    }
-
-    fn from_amounts(amounts: &Amounts) -> Self {
-        let mut resources = Self::default();
-        for (name, amount) in amounts {
-            resources.set(name, amount);
-        }
-        resources
-    }
-
-    fn set(&mut self, name: &str, quantity: &Amount) {
-        match name {
-            "cpu" => self.milli_cpu = quantity.milli_value(),
-            "memory" => self.memory_bytes = quantity.value(),
-            "ephemeral-storage" => self.ephemeral_storage_bytes = quantity.value(),
-            // Counted by the number of pods.
-            "pods" => {}
-            _ => drop(self.scalars.insert(name.to_owned(), quantity.value())),
-        }
-    }
-
-    /// How much of a resource beside CPU, memory and storage there is.
-    pub(crate) fn scalar(&self, name: &str) -> i64 {
-        self.scalars.get(name).copied().unwrap_or(0)
-    }
-
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.milli_cpu += other.milli_cpu;
-        self.memory_bytes += other.memory_bytes;
-        self.ephemeral_storage_bytes += other.ephemeral_storage_bytes;
-        for (name, amount) in &other.scalars {
-            *self.scalars.entry(name.clone()).or_default() += amount;
-        }
-    }
-
-    pub(crate) fn subtract(&mut self, other: &Self) {
-        self.milli_cpu -= other.milli_cpu;
-        self.memory_bytes -= other.memory_bytes;
-        self.ephemeral_storage_bytes -= other.ephemeral_storage_bytes;
-        for (name, amount) in &other.scalars {
-            *self.scalars.entry(name.clone()).or_default() -= amount;
-        }
-        self.scalars.retain(|_, amount| *amount != 0);
-    }
-}
-
 /// See the module.
 #[derive(Debug, Clone)]
 pub(crate) struct PodInfo {
     pub(crate) uid: PodUid,
     pub(crate) namespace: String,
     pub(crate) name: String,
+    pub(crate) labels: BTreeMap<String, String>,
     pub(crate) resource_version: String,
     /// `spec.nodeName`; for a pod that is not placed yet, the only node that may take it (never set by clients).
     pub(crate) node_name: Option<String>,
@@ -105,27 +49,37 @@ pub(crate) struct PodInfo {
     pub(crate) nonzero: Resources,
     pub(crate) host_ports: Vec<HostPort>,
     pub(crate) node_selector: BTreeMap<String, String>,
+    /// Node affinity alone.
     pub(crate) affinity: Option<Affinity>,
+    pub(crate) terms: AffinityTerms,
+    /// What it requires of being spread.
+    pub(crate) hard_spread: Vec<SpreadConstraint>,
+    /// What it wishes of it.
+    pub(crate) soft_spread: Vec<SpreadConstraint>,
     pub(crate) tolerations: Vec<Toleration>,
     pub(crate) images: Vec<String>,
-    pub(crate) gated: bool,
+    /// Whether somebody has put a gate before it.
+    pub(crate) is_gated: bool,
     pub(crate) terminating: bool,
     pub(crate) finished: bool,
     /// The message of its condition, if that says that the pod fits nowhere.
     pub(crate) unschedulable: Option<String>,
-    /// What the pod requires and this scheduler cannot see to.
-    pub(crate) unsupported: Vec<&'static str>,
+    pub(crate) claims: Claims,
 }
 
 impl PodInfo {
     pub(crate) fn new(pod: &Pod) -> Option<Self> {
         let spec = pod.spec.as_ref()?;
+        let (namespace, unlabelled) = (pod.metadata.namespace.as_deref()?, BTreeMap::new());
+        let labels = pod.metadata.labels.as_ref().unwrap_or(&unlabelled);
+        let spread = spec.topology_spread_constraints.as_ref();
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("");
         let of = |unsaid: &Amounts| Resources::from_amounts(&pod_requests_in_force(pod, unsaid));
         Some(Self {
             uid: PodUid(pod.metadata.uid.as_deref()?.into()),
-            namespace: pod.metadata.namespace.clone()?,
+            namespace: namespace.to_owned(),
             name: pod.metadata.name.clone()?,
+            labels: labels.clone(),
             resource_version: pod.metadata.resource_version.clone().unwrap_or_default(),
             node_name: spec.node_name.clone().filter(|name| !name.is_empty()),
             scheduler_name: spec.scheduler_name.clone().unwrap_or_default(),
@@ -134,20 +88,61 @@ impl PodInfo {
             nonzero: of(&COUNTED_AT_LEAST),
             host_ports: host_ports(spec).collect(),
             node_selector: spec.node_selector.clone().unwrap_or_default(),
-            affinity: spec.affinity.clone(),
+            affinity: spec.affinity.as_ref().and_then(node_affinity),
+            terms: AffinityTerms::of(spec.affinity.as_ref(), namespace, labels),
+            hard_spread: SpreadConstraint::all(spread, true, labels),
+            soft_spread: SpreadConstraint::all(spread, false, labels),
             tolerations: spec.tolerations.clone().unwrap_or_default(),
             images: spec.containers.iter().filter_map(|container| container.image.clone()).collect(),
-            gated: spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()),
+            is_gated: spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()),
             terminating: pod.metadata.deletion_timestamp.is_some(),
             finished: matches!(phase, "Succeeded" | "Failed"),
             unschedulable: unschedulable(pod),
-            unsupported: unsupported(spec),
+            claims: Claims::of(spec),
         })
+    }
+
+    /// As Events carry it.
+    pub(crate) fn reference(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            name: Some(self.name.clone()),
+            namespace: Some(self.namespace.clone()),
+            uid: Some(self.uid.0.to_string()),
+            resource_version: Some(self.resource_version.clone()),
+            field_path: None,
+        }
     }
 
     /// `namespace/name`, for messages.
     pub(crate) fn key(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+/// What an affinity says about nodes.
+fn node_affinity(affinity: &Affinity) -> Option<Affinity> {
+    let node_affinity = affinity.node_affinity.clone()?;
+    Some(Affinity { node_affinity: Some(node_affinity), ..Affinity::default() })
+}
+
+/// What a pod claims beside what it takes from its node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Claims {
+    pub(crate) resources: bool,
+    pub(crate) volumes: bool,
+    pub(crate) ephemeral_volumes: bool,
+}
+
+impl Claims {
+    fn of(spec: &PodSpec) -> Self {
+        let volumes = || spec.volumes.iter().flatten();
+        Self {
+            resources: spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()),
+            volumes: volumes().any(|volume| volume.persistent_volume_claim.is_some()),
+            ephemeral_volumes: volumes().any(|volume| volume.ephemeral.is_some()),
+        }
     }
 }
 
@@ -164,7 +159,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::framework::testing::pod_with;
+    use crate::testing::pod_with;
 
     #[test]
     fn containers_without_requests_count_a_little() {

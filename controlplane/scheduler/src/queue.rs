@@ -1,12 +1,14 @@
 //! Pods to place.
 //!
 //! ```text
-//! add --> Active --pop--> InFlight --placed--> (gone)
-//!           ^                |-- does not fit --> Unschedulable --something changed--\
-//!           |                \-- could not bind -----------------------------------> Backoff
-//!           \-------------------------------- back-off over ---------------------------/
+//! add --> Gated, as long as PreEnqueue says no
+//!   \---> Active --pop--> InFlight --placed--> (gone)
+//!           ^                |-- does not fit --> Unschedulable --an event that may help--\
+//!           |                \-- could not bind ------------------------------------------> Backoff
+//!           \-------------------------------- back-off over --------------------------------/
 //! ```
-//! Pure: the caller brings the time. Something that changes while a pod is in flight counts for it, too.
+//! Pure: the caller brings the time. A parked pod knows which plugins have refused it, and an event wakes it only if one of
+//! these says that it may help. Between pop and park nothing happens: the scheduler decides without a break.
 //!
 //! Source: `pkg/scheduler/backend/queue` at v1.37 (initial back-off 1 s, at most 10 s, 5 minutes unschedulable).
 
@@ -19,7 +21,10 @@ use std::{
 
 use coracle_telemetry::Doubling;
 
-use crate::pod_info::{PodInfo, PodUid};
+use crate::{
+    framework::{ClusterEvent, Framework, PluginSet},
+    pod_info::{PodInfo, PodUid},
+};
 
 const BACKOFF_INITIAL: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
@@ -28,19 +33,11 @@ const UNSCHEDULABLE_MAX: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    Active {
-        sequence: u64,
-    },
-    /// `moves` as it was when the pod was popped.
-    InFlight {
-        moves: u64,
-    },
-    Backoff {
-        until: Instant,
-    },
-    Unschedulable {
-        since: Instant,
-    },
+    Gated,
+    Active { priority: i32, sequence: u64 },
+    InFlight,
+    Backoff { until: Instant },
+    Unschedulable { since: Instant },
 }
 
 #[derive(Debug)]
@@ -49,39 +46,67 @@ struct Entry {
     state: State,
     attempts: u32,
     last_failure: Option<Instant>,
+    /// Who has said no in the last attempt; nobody if it failed otherwise.
+    refused_by: PluginSet,
+}
+
+/// How many pods are where.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Lengths {
+    pub(crate) active: usize,
+    pub(crate) backoff: usize,
+    pub(crate) unschedulable: usize,
+    pub(crate) gated: usize,
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SchedulingQueue {
+    framework: Arc<Framework>,
     entries: HashMap<PodUid, Entry>,
     /// Highest priority first, then first come.
     active: BTreeSet<(Reverse<i32>, u64, PodUid)>,
     backoff: BTreeSet<(Instant, PodUid)>,
     unschedulable: BTreeSet<(Instant, PodUid)>,
+    gated: usize,
     sequence: u64,
-    /// Counts the changes that may help unschedulable pods.
-    moves: u64,
 }
 
 impl SchedulingQueue {
-    /// A pod to place has been seen: new, or changed. A changed pod that did not fit is tried again.
-    pub(crate) fn add(&mut self, pod: impl Into<Arc<PodInfo>>) {
+    /// Without pods. `framework` says which may be tried, and which events help which.
+    pub(crate) fn new(framework: Arc<Framework>) -> Self {
+        Self {
+            framework,
+            entries: HashMap::new(),
+            active: BTreeSet::new(),
+            backoff: BTreeSet::new(),
+            unschedulable: BTreeSet::new(),
+            gated: 0,
+            sequence: 0,
+        }
+    }
+
+    /// A pod to place has been seen: new, or changed. A changed pod that did not fit is tried again if that may help.
+    pub(crate) fn add(&mut self, pod: impl Into<Arc<PodInfo>>, now: Instant) {
         let pod = pod.into();
         let uid = pod.uid.clone();
-        match self.entries.get_mut(&uid) {
-            None => {
-                let state = State::Unschedulable { since: Instant::now() };
-                self.entries.insert(uid.clone(), Entry { pod, state, attempts: 0, last_failure: None });
-                self.activate(&uid);
-            }
-            Some(entry) => {
-                let changed = places_differently(&entry.pod, &pod);
-                entry.pod = pod;
-                if changed && matches!(entry.state, State::Unschedulable { .. }) {
-                    self.activate(&uid);
+        let Some(entry) = self.entries.get_mut(&uid) else {
+            let state = State::InFlight;
+            let refused_by = PluginSet::default();
+            self.entries.insert(uid.clone(), Entry { pod, state, attempts: 0, last_failure: None, refused_by });
+            self.activate(&uid);
+            return;
+        };
+        let old = std::mem::replace(&mut entry.pod, pod);
+        match entry.state {
+            State::Gated => self.activate(&uid),
+            State::Unschedulable { .. } => {
+                let event = ClusterEvent::Updated { old: &old, new: &entry.pod };
+                if self.framework.is_worth_requeuing(&entry.pod, entry.refused_by, &event) {
+                    self.back_off(&uid, now);
                 }
             }
+            State::Active { .. } | State::InFlight | State::Backoff { .. } => {}
         }
     }
 
@@ -91,50 +116,53 @@ impl SchedulingQueue {
         self.entries.remove(uid);
     }
 
-    /// The UIDs of all pods here, for comparing with a fresh list.
-    pub(crate) fn uids(&self) -> Vec<PodUid> {
-        self.entries.keys().cloned().collect()
-    }
-
-    /// How many pods are active, backing off, unschedulable.
-    pub(crate) fn lengths(&self) -> [usize; 3] {
-        [self.active.len(), self.backoff.len(), self.unschedulable.len()]
+    pub(crate) fn lengths(&self) -> Lengths {
+        Lengths {
+            active: self.active.len(),
+            backoff: self.backoff.len(),
+            unschedulable: self.unschedulable.len(),
+            gated: self.gated,
+        }
     }
 
     /// Takes the next pod; it stays known as in flight.
     pub(crate) fn pop(&mut self) -> Option<Arc<PodInfo>> {
         let (_, _, uid) = self.active.pop_first()?;
         let entry = self.entries.get_mut(&uid)?;
-        entry.state = State::InFlight { moves: self.moves };
+        entry.state = State::InFlight;
         entry.attempts = entry.attempts.saturating_add(1);
         Some(entry.pod.clone())
     }
 
-    /// The pod fits nowhere: it waits for a change; if one came while it was in flight, only for its back-off.
-    pub(crate) fn park(&mut self, uid: &PodUid, now: Instant) {
-        let moves = self.moves;
-        let Some(entry) = self.entries.get_mut(uid) else { return };
+    /// The pod fits nowhere, by what these plugins say: it waits for an event that may help. Says whether it is still there.
+    pub(crate) fn park(&mut self, uid: &PodUid, refused_by: PluginSet, now: Instant) -> bool {
+        let Some(entry) = self.entries.get_mut(uid).filter(|entry| entry.state == State::InFlight) else {
+            return false;
+        };
         entry.last_failure = Some(now);
-        if entry.state == (State::InFlight { moves }) {
-            entry.state = State::Unschedulable { since: now };
-            self.unschedulable.insert((now, uid.clone()));
-        } else {
-            self.back_off(uid, now);
-        }
+        entry.refused_by = refused_by;
+        entry.state = State::Unschedulable { since: now };
+        self.unschedulable.insert((now, uid.clone()));
+        true
     }
 
-    /// The decision could not be carried out: again after the back-off.
+    /// The attempt has failed, or the decision could not be carried out: again after the back-off.
     pub(crate) fn retry(&mut self, uid: &PodUid, now: Instant) {
         if let Some(entry) = self.entries.get_mut(uid) {
             entry.last_failure = Some(now);
+            entry.refused_by = PluginSet::default();
             self.back_off(uid, now);
         }
     }
 
-    /// Something has changed that may let unschedulable pods fit.
-    pub(crate) fn move_all(&mut self, now: Instant) {
-        self.moves += 1;
-        for (_, uid) in std::mem::take(&mut self.unschedulable) {
+    /// Lets those parked pods go on that `event` may help, by what the plugins say that have refused them.
+    pub(crate) fn move_on(&mut self, event: &ClusterEvent<'_>, now: Instant) {
+        let parked = self.unschedulable.iter().map(|(_, uid)| uid);
+        let helped = parked.filter(|uid| {
+            let entry = self.entries.get(*uid);
+            entry.is_some_and(|entry| self.framework.is_worth_requeuing(&entry.pod, entry.refused_by, event))
+        });
+        for uid in helped.cloned().collect::<Vec<_>>() {
             self.back_off(&uid, now);
         }
     }
@@ -176,133 +204,34 @@ impl SchedulingQueue {
         }
     }
 
+    /// Makes the pod active, unless PreEnqueue says no.
     fn activate(&mut self, uid: &PodUid) {
         self.leave(uid);
         let Some(entry) = self.entries.get_mut(uid) else { return };
+        if !self.framework.run_pre_enqueue(&entry.pod).is_success() {
+            entry.state = State::Gated;
+            self.gated += 1;
+            return;
+        }
         self.sequence += 1;
-        entry.state = State::Active { sequence: self.sequence };
-        self.active.insert((Reverse(entry.pod.priority), self.sequence, uid.clone()));
+        let (priority, sequence) = (entry.pod.priority, self.sequence);
+        entry.state = State::Active { priority, sequence };
+        self.active.insert((Reverse(priority), sequence, uid.clone()));
     }
 
     fn leave(&mut self, uid: &PodUid) {
         let Some(entry) = self.entries.get(uid) else { return };
         match entry.state {
-            State::Active { sequence } => {
-                // The priority may have been changed with the pod: look for the sequence, which is unique.
-                self.active.retain(|(_, known, _)| *known != sequence);
+            State::Gated => self.gated -= 1,
+            State::Active { priority, sequence } => {
+                self.active.remove(&(Reverse(priority), sequence, uid.clone()));
             }
             State::Backoff { until } => drop(self.backoff.remove(&(until, uid.clone()))),
             State::Unschedulable { since } => drop(self.unschedulable.remove(&(since, uid.clone()))),
-            State::InFlight { .. } => {}
+            State::InFlight => {}
         }
     }
-}
-
-/// Whether a new state of a pod may fit where the old one did not.
-fn places_differently(old: &PodInfo, new: &PodInfo) -> bool {
-    old.requests != new.requests
-        || old.tolerations != new.tolerations
-        || old.node_selector != new.node_selector
-        || old.affinity != new.affinity
-        || old.host_ports != new.host_ports
-        || old.unsupported != new.unsupported
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::framework::testing::pod;
-
-    fn popped(queue: &mut SchedulingQueue) -> Option<String> {
-        queue.pop().map(|pod| pod.name.clone())
-    }
-
-    #[test]
-    fn higher_priority_goes_first_then_first_come() {
-        let mut queue = SchedulingQueue::default();
-        for (name, priority) in [("a", 0), ("b", 5), ("c", 0), ("d", 5)] {
-            let mut pod = pod(name, "1");
-            pod.priority = priority;
-            queue.add(pod);
-        }
-        let order: Vec<_> = std::iter::from_fn(|| popped(&mut queue)).collect();
-        assert_eq!(order, ["b", "d", "a", "c"]);
-    }
-
-    #[test]
-    fn a_parked_pod_comes_back_after_a_change_and_its_backoff() {
-        let mut queue = SchedulingQueue::default();
-        let start = Instant::now();
-        queue.add(pod("a", "1"));
-        let parked = queue.pop().expect("a").uid.clone();
-        queue.park(&parked, start);
-        queue.flush(start + Duration::from_secs(60));
-        assert_eq!(popped(&mut queue), None, "nothing has changed");
-        queue.move_all(start + Duration::from_millis(500));
-        assert_eq!(popped(&mut queue), None, "still backing off");
-        assert_eq!(queue.next_flush(), Some(start + BACKOFF_INITIAL));
-        queue.flush(start + BACKOFF_INITIAL);
-        assert_eq!(popped(&mut queue).as_deref(), Some("a"));
-    }
-
-    #[test]
-    fn a_change_during_the_attempt_is_not_lost() {
-        let mut queue = SchedulingQueue::default();
-        let start = Instant::now();
-        queue.add(pod("a", "1"));
-        let uid = queue.pop().expect("a").uid.clone();
-        queue.move_all(start);
-        queue.park(&uid, start);
-        queue.flush(start + BACKOFF_INITIAL);
-        assert_eq!(popped(&mut queue).as_deref(), Some("a"));
-    }
-
-    #[test]
-    fn backoff_doubles_up_to_its_limit() {
-        let mut queue = SchedulingQueue::default();
-        let mut now = Instant::now();
-        queue.add(pod("a", "1"));
-        let mut waits = Vec::new();
-        for _ in 0..6 {
-            let uid = queue.pop().expect("a").uid.clone();
-            queue.retry(&uid, now);
-            let next = queue.next_flush().expect("backing off");
-            waits.push((next - now).as_secs());
-            now = next;
-            queue.flush(now);
-        }
-        assert_eq!(waits, [1, 2, 4, 8, 10, 10]);
-    }
-
-    #[test]
-    fn a_pod_that_asks_for_less_is_tried_at_once() {
-        let mut queue = SchedulingQueue::default();
-        queue.add(pod("a", "8"));
-        let uid = queue.pop().expect("a").uid.clone();
-        queue.park(&uid, Instant::now());
-        queue.add(pod("a", "8"));
-        assert_eq!(popped(&mut queue), None);
-        queue.add(pod("a", "1"));
-        assert_eq!(popped(&mut queue).as_deref(), Some("a"));
-    }
-
-    #[test]
-    fn a_removed_pod_is_forgotten_in_every_state() {
-        let mut queue = SchedulingQueue::default();
-        let now = Instant::now();
-        for name in ["active", "flight", "parked", "backoff"] {
-            queue.add(pod(name, "1"));
-        }
-        let by_name = |name: &str| PodUid(name.into());
-        while popped(&mut queue).is_some() {}
-        queue.park(&by_name("parked"), now);
-        queue.retry(&by_name("backoff"), now);
-        queue.add(pod("active", "1"));
-        for name in ["active", "flight", "parked", "backoff"] {
-            queue.remove(&by_name(name));
-        }
-        queue.move_all(now);
-        queue.flush(now + Duration::from_secs(1000));
-        assert_eq!((popped(&mut queue), queue.next_flush(), queue.uids().len()), (None, None, 0));
-    }
-}
+mod tests;

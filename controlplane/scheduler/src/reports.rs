@@ -1,7 +1,8 @@
 //! What the API is told about pods that fit nowhere: the condition when it changes, an Event now and then.
 //!
 //! A pod that waits is tried over and over and mostly for the same reason; each of these attempts writes nothing. Owned by the
-//! scheduler's one task; the writes run beside it, so many at once, the others wait here. At most one entry a waiting pod.
+//! scheduler's one task; conditions are written beside it, so many at once, the others wait here. At most one entry a waiting
+//! pod. Events go to the recorder, which writes them when it comes to it.
 //!
 //! Source: `pkg/scheduler/schedule_one.go` (handleSchedulingFailure, updatePod), `k8s.io/client-go/tools/events` (an Event that
 //! repeats is counted every six minutes) at v1.37.
@@ -12,11 +13,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use coracle_client::event_recorder::{EventRecorder, EventType, Note};
 use kube::Client;
 use tokio::task::JoinSet;
 
 use crate::{
-    bind::{self, Repeated, Told},
+    condition::{self, Told},
     pod_info::{PodInfo, PodUid},
 };
 
@@ -28,8 +30,11 @@ const COUNT_PERIOD: Duration = Duration::from_secs(360);
 const MESSAGE_PERIOD: Duration = Duration::from_secs(30);
 
 /// See the module.
-#[derive(Debug, Default)]
 pub(crate) struct Reports {
+    client: Client,
+    recorder: EventRecorder,
+    /// The scheduler's name.
+    source: String,
     pods: HashMap<PodUid, Entry>,
     waiting: VecDeque<PodUid>,
     sending: JoinSet<Sent>,
@@ -54,9 +59,10 @@ enum Progress {
     Sending,
 }
 
+/// The Event that was recorded last.
 #[derive(Debug)]
 struct Recorded {
-    event: Repeated,
+    message: String,
     at: Instant,
 }
 
@@ -69,14 +75,27 @@ struct Sent {
     told: Option<Told>,
 }
 
-/// What one report writes.
+/// What one report tells.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Writes {
+struct Tells {
     condition: bool,
-    event: Option<Repeated>,
+    /// How many attempts the Event counts.
+    event: Option<i32>,
 }
 
 impl Reports {
+    pub(crate) fn new(client: Client, recorder: EventRecorder, source: String) -> Self {
+        let (pods, waiting, sending) = (HashMap::new(), VecDeque::new(), JoinSet::new());
+        Self { client, recorder, source, pods, waiting, sending }
+    }
+
+    /// A pod has found its node.
+    pub(crate) fn scheduled(&mut self, pod: &PodInfo, node: &str) {
+        self.forget(&pod.uid);
+        let message = format!("Successfully assigned {} to {node}", pod.key());
+        self.record(pod, (EventType::Normal, "Scheduled"), message, 1);
+    }
+
     /// A pod fits nowhere because of `message`.
     pub(crate) fn unschedulable(&mut self, pod: Arc<PodInfo>, message: String, now: Instant) {
         let uid = pod.uid.clone();
@@ -104,33 +123,44 @@ impl Reports {
         self.pods.remove(uid);
     }
 
-    /// Sends what waits, as far as it may.
-    pub(crate) fn send(&mut self, client: &Client, source: &str, now: Instant) {
+    /// Tells what waits, as far as it may.
+    pub(crate) fn send(&mut self, now: Instant) {
+        while let Some((pod, message, tells)) = self.next_to_tell(now) {
+            if let Some(times) = tells.event {
+                self.record(&pod, (EventType::Warning, "FailedScheduling"), message.clone(), times);
+            }
+            let client = self.client.clone();
+            self.sending.spawn(async move {
+                let told = match tells.condition {
+                    true => Some(condition::tell_unschedulable(&client, &pod, &message).await),
+                    false => None,
+                };
+                Sent { pod, message, told }
+            });
+        }
+    }
+
+    fn next_to_tell(&mut self, now: Instant) -> Option<(Arc<PodInfo>, String, Tells)> {
         while self.sending.len() < IN_FLIGHT {
-            let Some(uid) = self.waiting.pop_front() else { return };
+            let uid = self.waiting.pop_front()?;
             // Forgotten meanwhile; perhaps it is back, and then it waits twice.
             let Some(entry) = self.pods.get_mut(&uid).filter(|entry| entry.progress == Progress::Waiting) else {
                 continue;
             };
             entry.progress = Progress::Sending;
-            let writes = entry.writes(now);
-            if let Some(event) = &writes.event {
-                entry.event = Some(Recorded { event: event.clone(), at: now });
+            let tells = entry.tells(now);
+            if tells.event.is_some() {
+                entry.event = Some(Recorded { message: entry.message.clone(), at: now });
                 entry.uncounted = 0;
             }
-            let (client, source, pod) = (client.clone(), source.to_owned(), entry.pod.clone());
-            let message = entry.message.clone();
-            self.sending.spawn(async move {
-                let told = match writes.condition {
-                    true => Some(bind::tell_unschedulable(&client, &pod, &message).await),
-                    false => None,
-                };
-                if let Some(event) = &writes.event {
-                    bind::record_unschedulable(&client, &source, &pod, event).await;
-                }
-                Sent { pod, message, told }
-            });
+            return Some((entry.pod.clone(), entry.message.clone(), tells));
         }
+        None
+    }
+
+    fn record(&self, pod: &PodInfo, (kind, reason): (EventType, &'static str), message: String, times: i32) {
+        let component = self.source.clone().into();
+        self.recorder.note(Note { component, about: pod.reference(), kind, reason: reason.into(), message, times });
     }
 
     /// Waits for the end of one report; `None` if none is on its way.
@@ -169,7 +199,7 @@ impl Reports {
 
     fn enqueue_if_needed(&mut self, uid: &PodUid, now: Instant) {
         let Some(entry) = self.pods.get_mut(uid) else { return };
-        if entry.progress == Progress::Idle && entry.writes(now) != Writes::default() {
+        if entry.progress == Progress::Idle && entry.tells(now) != Tells::default() {
             entry.progress = Progress::Waiting;
             self.waiting.push_back(uid.clone());
         }
@@ -177,25 +207,27 @@ impl Reports {
 }
 
 impl Entry {
-    fn writes(&self, now: Instant) -> Writes {
-        Writes { condition: self.pod.unschedulable.as_ref() != Some(&self.message), event: self.next_event(now) }
+    fn tells(&self, now: Instant) -> Tells {
+        Tells { condition: self.pod.unschedulable.as_ref() != Some(&self.message), event: self.next_event(now) }
     }
 
-    fn next_event(&self, now: Instant) -> Option<Repeated> {
-        let Some(last) = &self.event else { return Some(Repeated::new(&self.pod, self.message.clone())) };
+    fn next_event(&self, now: Instant) -> Option<i32> {
+        let Some(last) = &self.event else { return Some(1) };
         let age = now.saturating_duration_since(last.at);
-        if last.event.message != self.message {
-            return (age >= MESSAGE_PERIOD).then(|| Repeated::new(&self.pod, self.message.clone()));
+        if last.message != self.message {
+            return (age >= MESSAGE_PERIOD).then_some(1);
         }
-        let count = last.event.count.saturating_add(self.uncounted);
-        (age >= COUNT_PERIOD && self.uncounted > 0).then(|| Repeated { count, ..last.event.clone() })
+        (age >= COUNT_PERIOD && self.uncounted > 0).then_some(self.uncounted)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use coracle_client::event_recorder;
+    use kube::client::Body;
+
     use super::*;
-    use crate::framework::testing::pod;
+    use crate::testing::pod;
 
     const WHY: &str = "0/1 nodes are available: 1 Insufficient cpu.";
 
@@ -204,26 +236,25 @@ mod tests {
         Arc::new(PodInfo { resource_version: version.to_owned(), unschedulable, ..pod("p", "64") })
     }
 
-    /// What would be sent now; it is taken as sent.
+    fn reports() -> Reports {
+        let nobody = tower::service_fn(|_: http::Request<Body>| async { Err::<http::Response<Body>, _>("not asked") });
+        let client = Client::new(nobody, "default");
+        let (recorder, _) = event_recorder::channel(client.clone(), None, Duration::ZERO);
+        Reports::new(client, recorder, "default-scheduler".to_owned())
+    }
+
+    /// What would be told now; it is taken as told.
     fn taken(reports: &mut Reports, now: Instant) -> Option<(bool, Option<i32>)> {
-        let uid = reports.waiting.pop_front()?;
-        let entry = reports.pods.get_mut(&uid)?;
-        entry.progress = Progress::Sending;
-        let writes = entry.writes(now);
-        if let Some(event) = &writes.event {
-            entry.event = Some(Recorded { event: event.clone(), at: now });
-            entry.uncounted = 0;
-        }
-        Some((writes.condition, writes.event.map(|event| event.count)))
+        reports.next_to_tell(now).map(|(_, _, tells)| (tells.condition, tells.event))
     }
 
     fn sent(reports: &mut Reports, pod: &Arc<PodInfo>, message: &str, told: Option<Told>, now: Instant) {
         reports.ended(&Sent { pod: pod.clone(), message: message.to_owned(), told }, now);
     }
 
-    #[test]
-    fn an_attempt_that_finds_nothing_new_writes_nothing() {
-        let (mut reports, start) = (Reports::default(), Instant::now());
+    #[tokio::test]
+    async fn an_attempt_that_finds_nothing_new_writes_nothing() {
+        let (mut reports, start) = (reports(), Instant::now());
         let first = version("1", None);
         reports.unschedulable(first.clone(), WHY.to_owned(), start);
         assert_eq!(taken(&mut reports, start), Some((true, Some(1))));
@@ -233,19 +264,19 @@ mod tests {
             assert_eq!(taken(&mut reports, start + Duration::from_secs(10 * seconds)), None, "{seconds}");
         }
         reports.unschedulable(first.clone(), WHY.to_owned(), start + COUNT_PERIOD);
-        assert_eq!(taken(&mut reports, start + COUNT_PERIOD), Some((false, Some(37))), "all attempts are counted");
+        assert_eq!(taken(&mut reports, start + COUNT_PERIOD), Some((false, Some(36))), "all attempts are counted");
     }
 
-    #[test]
-    fn a_new_scheduler_knows_what_was_told() {
-        let (mut reports, now) = (Reports::default(), Instant::now());
+    #[tokio::test]
+    async fn a_new_scheduler_knows_what_was_told() {
+        let (mut reports, now) = (reports(), Instant::now());
         reports.unschedulable(version("1", Some(WHY)), WHY.to_owned(), now);
         assert_eq!(taken(&mut reports, now), Some((false, Some(1))));
     }
 
-    #[test]
-    fn another_reason_is_told_at_once_and_its_event_in_time() {
-        let (mut reports, start) = (Reports::default(), Instant::now());
+    #[tokio::test]
+    async fn another_reason_is_told_at_once_and_its_event_in_time() {
+        let (mut reports, start) = (reports(), Instant::now());
         let pod = version("1", Some(WHY));
         reports.unschedulable(pod.clone(), WHY.to_owned(), start);
         assert_eq!(taken(&mut reports, start), Some((false, Some(1))));
@@ -258,9 +289,9 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_pod_that_changed_meanwhile_is_told_of_again_when_the_change_is_seen() {
-        let (mut reports, now) = (Reports::default(), Instant::now());
+    #[tokio::test]
+    async fn a_pod_that_changed_meanwhile_is_told_of_again_when_the_change_is_seen() {
+        let (mut reports, now) = (reports(), Instant::now());
         let (old, new) = (version("1", None), version("2", None));
         reports.unschedulable(old.clone(), WHY.to_owned(), now);
         assert!(taken(&mut reports, now).is_some());
@@ -278,9 +309,9 @@ mod tests {
         assert_eq!(taken(&mut reports, now), None);
     }
 
-    #[test]
-    fn a_reason_that_changes_while_it_is_told_is_told_again() {
-        let (mut reports, now) = (Reports::default(), Instant::now());
+    #[tokio::test]
+    async fn a_reason_that_changes_while_it_is_told_is_told_again() {
+        let (mut reports, now) = (reports(), Instant::now());
         let pod = version("1", None);
         reports.unschedulable(pod.clone(), "first".to_owned(), now);
         assert!(taken(&mut reports, now).is_some());
@@ -290,9 +321,9 @@ mod tests {
         assert_eq!(taken(&mut reports, now), Some((true, None)));
     }
 
-    #[test]
-    fn nothing_is_told_of_a_pod_that_has_found_its_node() {
-        let (mut reports, now) = (Reports::default(), Instant::now());
+    #[tokio::test]
+    async fn nothing_is_told_of_a_pod_that_has_found_its_node() {
+        let (mut reports, now) = (reports(), Instant::now());
         reports.unschedulable(version("1", None), WHY.to_owned(), now);
         reports.forget(&version("1", None).uid);
         assert_eq!(taken(&mut reports, now), None);

@@ -1,108 +1,131 @@
 //! The one task that owns queue and cache and decides.
 
 use std::{
-    collections::HashSet,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use coracle_telemetry::Chain;
-use kube::Client;
-use tokio::{sync::mpsc, task::JoinSet};
-use tokio_util::sync::CancellationToken;
+use coracle_client::event_recorder::EventRecorder;
+use coracle_telemetry::{Chain, Tasks};
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use kube::{Client, ResourceExt};
+use tokio::task::JoinSet;
 
 use crate::{
     SchedulerConfig, SchedulerError,
-    bind::{self, BindError, Decision},
     cache::Cache,
     figures::Figures,
+    framework::{ClusterEvent, CycleState, Framework, PluginSet, Status},
+    plugins::{self, BindError},
     pod_info::{PodInfo, PodUid},
     queue::SchedulingQueue,
     reports::Reports,
-    schedule_one::Algorithm,
-    sync::{self, SyncEvent},
+    schedule_one::{Algorithm, NotPlaced},
+    sync::{self, Inbox, SyncEvent},
 };
 
-/// Watch events on their way: a burst of 500 pods and their bindings.
-const EVENTS_IN_FLIGHT: usize = 1024;
 /// Bindings on their way; beyond, deciding waits.
 const BINDINGS_IN_FLIGHT: usize = 256;
-/// Events about placed pods on their way; beyond, they are dropped.
-const EVENTS_OUT: usize = 1024;
 /// How long the loop decides before it looks at what has happened meanwhile, and lets others use its thread: thousands of
 /// pods that fit nowhere take seconds.
 const SLICE: Duration = Duration::from_millis(5);
+/// How long informers and the recorder of Events get to end.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// Without anything in back-off, how long the loop may sleep.
 const IDLE: Duration = Duration::from_secs(3600);
 
-type Binding = (Decision, Result<(), BindError>);
+/// A pod with the node that was chosen for it, on its way to be bound.
+struct Decision {
+    pod: Arc<PodInfo>,
+    node: String,
+    /// When it was begun.
+    started: Instant,
+    cycle: CycleState,
+}
 
 /// See the module.
 pub(crate) struct Scheduler {
     client: Client,
     config: SchedulerConfig,
+    framework: Arc<Framework>,
     queue: SchedulingQueue,
     cache: Cache,
     algorithm: Algorithm,
     figures: Figures,
-    bindings: JoinSet<Binding>,
+    bindings: JoinSet<(Decision, Status)>,
     reports: Reports,
-    events_out: JoinSet<()>,
-    /// Deciding on half a picture would crowd the nodes that were listed first.
-    synced: Synced,
-}
-
-#[derive(Default)]
-struct Synced {
-    pods: bool,
-    nodes: bool,
 }
 
 impl Scheduler {
-    pub(crate) fn new(client: Client, config: SchedulerConfig) -> Self {
+    pub(crate) fn new(client: Client, config: SchedulerConfig, recorder: EventRecorder) -> Self {
+        let framework = Arc::new(plugins::default_profile(client.clone()));
         Self {
             figures: Figures::new(&config.metrics, &config.name),
+            queue: SchedulingQueue::new(framework.clone()),
+            cache: Cache::default(),
+            algorithm: Algorithm::new(framework.clone()),
+            framework,
+            bindings: JoinSet::new(),
+            reports: Reports::new(client.clone(), recorder, config.name.clone()),
             client,
             config,
-            queue: SchedulingQueue::default(),
-            cache: Cache::default(),
-            algorithm: Algorithm::new(),
-            bindings: JoinSet::new(),
-            reports: Reports::default(),
-            events_out: JoinSet::new(),
-            synced: Synced::default(),
         }
     }
 
-    pub(crate) async fn run(mut self, shutdown: CancellationToken) -> Result<(), SchedulerError> {
-        let (sender, mut events) = mpsc::channel(EVENTS_IN_FLIGHT);
-        let mut watches = JoinSet::new();
-        watches.spawn(sync::follow_pods(self.client.clone(), sender.clone(), shutdown.clone()));
-        watches.spawn(sync::follow_nodes(self.client.clone(), sender, shutdown.clone()));
+    pub(crate) async fn run(mut self, mut tasks: Tasks) -> Result<(), SchedulerError> {
+        let inbox = Arc::new(Inbox::default());
+        let synced = self.follow(&inbox, &mut tasks);
+        let ended = tokio::select! {
+            ended = tasks.watch() => ended.map_err(SchedulerError::Fed),
+            // Deciding on half a picture would crowd the nodes that were listed first.
+            ended = async {
+                synced.await;
+                self.decide_and_listen(&inbox).await
+            } => ended,
+        };
+        tasks.finish(STOP_TIMEOUT).await;
+        ended
+    }
+
+    /// Starts the informers. What is returned ends once all of them have listed what there is.
+    fn follow(&self, inbox: &Arc<Inbox>, tasks: &mut Tasks) -> impl Future<Output = ()> + use<> {
+        let pods = sync::pods(self.client.clone(), &self.config.name, inbox);
+        let nodes = sync::nodes(self.client.clone(), inbox);
+        let namespaces = sync::namespaces(self.client.clone(), inbox);
+        let synced = [pods.synced(), nodes.synced(), namespaces.synced()];
+        let stop = tasks.stop();
+        tasks.add("the scheduler's pods", pods.run(stop.clone()));
+        tasks.add("the scheduler's nodes", nodes.run(stop.clone()));
+        tasks.add("the scheduler's namespaces", namespaces.run(stop));
+        async move {
+            for mut synced in synced {
+                if synced.wait_for(|synced| *synced).await.is_err() {
+                    // The informer has ended, and with it soon this task.
+                    std::future::pending::<()>().await;
+                }
+            }
+        }
+    }
+
+    async fn decide_and_listen(&mut self, inbox: &Inbox) -> Result<(), SchedulerError> {
         loop {
+            // All that waits: what is decided next should know of it.
+            for event in inbox.take() {
+                self.apply(event);
+            }
             self.queue.flush(Instant::now());
             let more = self.decide();
-            self.reports.send(&self.client, &self.config.name, Instant::now());
+            self.reports.send(Instant::now());
             self.figures.queues(self.queue.lengths());
-            self.figures.cache(self.cache.nodes().count(), self.cache.placed_count());
+            self.figures.cache(self.cache.snapshot().nodes().len(), self.cache.placed_count());
             let wake = self.queue.next_flush().unwrap_or_else(|| Instant::now() + IDLE);
             tokio::select! {
-                () = shutdown.cancelled() => return Ok(()),
-                Some(event) = events.recv() => {
-                    self.apply(event);
-                    // All that wait: what is decided next should know of them.
-                    while let Ok(event) = events.try_recv() {
-                        self.apply(event);
-                    }
-                }
+                () = inbox.arrived() => {}
                 Some(done) = self.bindings.join_next() => {
-                    self.bound(done.map_err(SchedulerError::TaskDied)?);
+                    let (decision, status) = done.map_err(SchedulerError::TaskDied)?;
+                    self.bound(decision, &status);
                 }
                 Some(told) = self.reports.next() => told.map_err(SchedulerError::TaskDied)?,
-                Some(_) = self.events_out.join_next() => {}
-                Some(ended) = watches.join_next() => {
-                    ended.map_err(SchedulerError::TaskDied)?;
-                }
                 () = pause(more, wake) => {}
             }
         }
@@ -110,124 +133,155 @@ impl Scheduler {
 
     /// Places the pods that are active now, for a moment. Says whether some are left that it could place.
     fn decide(&mut self) -> bool {
-        if !self.synced.pods || !self.synced.nodes {
-            return false;
-        }
         let end = Instant::now() + SLICE;
         while self.bindings.len() < BINDINGS_IN_FLIGHT {
             if Instant::now() >= end {
                 return true;
             }
             let Some(pod) = self.queue.pop() else { return false };
-            let started = Instant::now();
-            let decided = self.algorithm.schedule(&pod, &self.cache);
-            self.figures.decided(started.elapsed(), decided.is_ok());
-            match decided {
-                Ok(node) => {
-                    self.reports.forget(&pod.uid);
-                    self.cache.assume(&pod, &node);
-                    self.start_binding(Decision { pod, node, started });
-                }
-                Err(refused) => {
-                    let now = Instant::now();
-                    self.queue.park(&pod.uid, now);
-                    self.reports.unschedulable(pod, refused.to_string(), now);
-                }
-            }
+            self.decide_one(pod);
         }
         // The end of a binding goes on.
         false
     }
 
-    fn start_binding(&mut self, decision: Decision) {
-        let client = self.client.clone();
-        self.bindings.spawn(async move {
-            let result = bind::bind(&client, &decision.pod, &decision.node).await;
-            (decision, result)
-        });
-    }
-
-    fn bound(&mut self, (decision, result): Binding) {
-        let Decision { pod, node, started } = decision;
-        self.figures.bound(started.elapsed(), result.is_ok());
-        match result {
-            Ok(()) => {
-                self.cache.bound(&pod.uid, Instant::now());
-                self.queue.remove(&pod.uid);
-                self.report_scheduled(pod, node);
+    /// The scheduling cycle of one pod, up to its binding, which runs beside the next.
+    fn decide_one(&mut self, pod: Arc<PodInfo>) {
+        let (started, mut cycle) = (Instant::now(), CycleState::default());
+        let decided = self.algorithm.schedule(&mut cycle, &pod, &self.cache.snapshot()).map(|node| node.name.clone());
+        self.figures.decided(started.elapsed(), decided.is_ok());
+        match decided {
+            Ok(node) => {
+                self.reports.forget(&pod.uid);
+                self.cache.assume(pod.clone(), &node);
+                self.start_binding(Decision { pod, node, started, cycle });
             }
-            Err(error) if error.is_settled() => {
-                self.cache.forget(&pod.uid);
-                self.queue.remove(&pod.uid);
-            }
-            Err(error) => {
-                tracing::warn!(pod = pod.key(), node, error = %Chain(&error), "binding failed; the pod is tried again");
-                self.cache.forget(&pod.uid);
-                self.queue.retry(&pod.uid, Instant::now());
-            }
+            Err(NotPlaced::Unschedulable(diagnosis)) => self.park(pod, diagnosis.refused_by, diagnosis.to_string()),
+            Err(NotPlaced::Error(status)) => self.attempt_failed(&pod, &status),
         }
     }
 
-    fn report_scheduled(&mut self, pod: Arc<PodInfo>, node: String) {
-        if self.events_out.len() < EVENTS_OUT {
-            let (client, source) = (self.client.clone(), self.config.name.clone());
-            self.events_out.spawn(async move { bind::report_scheduled(&client, &source, &pod, &node).await });
+    fn park(&mut self, pod: Arc<PodInfo>, refused_by: PluginSet, message: String) {
+        let now = Instant::now();
+        if self.queue.park(&pod.uid, refused_by, now) {
+            self.reports.unschedulable(pod, message, now);
+        }
+    }
+
+    fn attempt_failed(&mut self, pod: &PodInfo, status: &Status) {
+        let plugin = status.plugin().map(tracing::field::display);
+        tracing::warn!(
+            pod = pod.key(),
+            plugin,
+            error = status.message(),
+            "a plugin has failed; the pod is tried again"
+        );
+        self.queue.retry(&pod.uid, Instant::now());
+    }
+
+    fn start_binding(&mut self, mut decision: Decision) {
+        let Decision { pod, node, cycle, .. } = &mut decision;
+        let status = self.framework.run_reserve(cycle, pod, node);
+        let permitted = match status.is_success() {
+            true => self.framework.run_permit(cycle, pod, node),
+            false => Err(status),
+        };
+        match permitted {
+            Ok(permission) => {
+                let framework = self.framework.clone();
+                self.bindings.spawn(async move {
+                    let Decision { pod, node, cycle, .. } = &decision;
+                    let status = framework.run_bind(cycle, pod, node, permission).await;
+                    (decision, status)
+                });
+            }
+            Err(status) => self.bound(decision, &status),
+        }
+    }
+
+    fn bound(&mut self, decision: Decision, status: &Status) {
+        let Decision { pod, node, started, mut cycle } = decision;
+        self.figures.bound(started.elapsed(), status.is_success());
+        if status.is_success() {
+            self.queue.remove(&pod.uid);
+            self.reports.scheduled(&pod, &node);
+            return;
+        }
+        self.framework.run_unreserve(&mut cycle, &pod, &node);
+        // Its room is free for others, who may have been refused meanwhile.
+        if let Some(forgotten) = self.cache.forget(&pod.uid) {
+            self.queue.move_on(&ClusterEvent::AssignedPodDeleted(&forgotten), Instant::now());
+        }
+        let error = status.source().and_then(|source| source.downcast_ref::<BindError>());
+        if error.is_some_and(BindError::is_settled) {
+            self.queue.remove(&pod.uid);
+        } else if status.is_refusal() {
+            self.park(pod, status.plugin().into_iter().collect(), status.message());
+        } else {
+            let error = error.map(|error| tracing::field::display(Chain(error)));
+            let reason = status.message();
+            tracing::warn!(pod = pod.key(), node, reason, error, "binding failed; the pod is tried again");
+            self.queue.retry(&pod.uid, Instant::now());
         }
     }
 
     fn apply(&mut self, event: SyncEvent) {
         match event {
-            SyncEvent::PodApplied(pod) => self.pod_applied(*pod),
-            SyncEvent::PodDeleted(uid) => self.pod_gone(&uid),
-            SyncEvent::PodsListed { existing, begun } => {
-                self.synced.pods = true;
-                self.remove_vanished_pods(&existing, begun);
-            }
-            SyncEvent::NodeApplied(node) => {
-                if self.cache.set_node(&node) {
-                    self.queue.move_all(Instant::now());
-                }
-            }
-            SyncEvent::NodeDeleted(name) => self.cache.remove_node(&name),
-            SyncEvent::NodesListed(existing) => {
-                self.synced.nodes = true;
-                for name in self.cache.node_names() {
-                    if !existing.contains(&name) {
-                        self.cache.remove_node(&name);
-                    }
-                }
-            }
+            SyncEvent::PodApplied(pod) => self.pod_applied(pod),
+            SyncEvent::PodGone(uid) => self.pod_gone(&uid),
+            SyncEvent::NodeApplied(node) => self.node_applied(&node),
+            SyncEvent::NodeGone(name) => self.node_gone(&name),
+            SyncEvent::NamespaceApplied(namespace) => self.namespace_applied(&namespace),
+            SyncEvent::NamespaceGone(name) => self.cache.remove_namespace(&name),
         }
     }
 
-    fn pod_applied(&mut self, pod: PodInfo) {
-        if pod.finished || pod.terminating && pod.node_name.is_none() {
-            self.pod_gone(&pod.uid);
-        } else if let Some(node) = &pod.node_name {
+    fn node_applied(&mut self, node: &Node) {
+        let old = self.cache.set_node(node);
+        let Some(new) = node.metadata.name.as_deref().and_then(|name| self.cache.snapshot().node(name)) else { return };
+        let event = match &old {
+            Some(old) => ClusterEvent::NodeUpdated { old, new },
+            None => ClusterEvent::NodeAdded(new),
+        };
+        self.queue.move_on(&event, Instant::now());
+    }
+
+    fn node_gone(&mut self, name: &str) {
+        if let Some(old) = self.cache.remove_node(name) {
+            self.queue.move_on(&ClusterEvent::NodeDeleted(&old), Instant::now());
+        }
+    }
+
+    fn namespace_applied(&mut self, namespace: &Namespace) {
+        let (name, labels) = (namespace.name_any(), namespace.metadata.labels.clone().unwrap_or_default());
+        if self.cache.set_namespace(&name, labels) {
+            self.queue.move_on(&ClusterEvent::NamespaceLabelled, Instant::now());
+        }
+    }
+
+    fn pod_applied(&mut self, pod: Arc<PodInfo>) {
+        let now = Instant::now();
+        if let Some(node) = &pod.node_name {
             self.queue.remove(&pod.uid);
             self.reports.forget(&pod.uid);
-            self.cache.observe(&pod, node);
-        } else if pod.scheduler_name == self.config.name && !pod.gated && !self.cache.is_placed(&pod.uid) {
-            let pod = Arc::new(pod);
-            self.reports.changed(&pod, Instant::now());
-            self.queue.add(pod);
+            let old = self.cache.observe(pod.clone(), node);
+            let event = match &old {
+                Some(old) => ClusterEvent::AssignedPodUpdated { old, new: &pod },
+                None => ClusterEvent::AssignedPodAdded(&pod),
+            };
+            self.queue.move_on(&event, now);
+        } else if !self.cache.is_placed(&pod.uid) {
+            self.reports.changed(&pod, now);
+            self.queue.add(pod, now);
         }
     }
 
     fn pod_gone(&mut self, uid: &PodUid) {
         self.queue.remove(uid);
         self.reports.forget(uid);
-        if self.cache.remove_pod(uid) {
-            self.queue.move_all(Instant::now());
-        }
-    }
-
-    fn remove_vanished_pods(&mut self, existing: &HashSet<PodUid>, listed: Instant) {
-        let known = self.queue.uids().into_iter().chain(self.cache.placed_before(listed));
-        for uid in known.collect::<Vec<_>>() {
-            if !existing.contains(&uid) {
-                self.pod_gone(&uid);
-            }
+        self.framework.reject_waiting_pod(uid, "the pod is gone");
+        if let Some(pod) = self.cache.remove_pod(uid) {
+            self.queue.move_on(&ClusterEvent::AssignedPodDeleted(&pod), Instant::now());
         }
     }
 }

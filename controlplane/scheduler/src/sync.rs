@@ -1,105 +1,254 @@
-//! The watches that feed the scheduler: Pods and Nodes, as one stream of closed events.
+//! What the scheduler follows: pods that count on a node or that it has to place, nodes, and the labels of namespaces.
 //!
-//! A relist sends every object again and then the set of those that exist, so that what vanished meanwhile goes.
+//! An informer holds no pod that is of no concern here: one that has ended, one that waits for another scheduler. Handlers only
+//! put the newest state into the inbox; the scheduler's task takes what is there when it comes to it, each object once.
 
-use std::{collections::HashSet, fmt::Debug, time::Instant};
+use std::{
+    borrow::Cow,
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
-use coracle_telemetry::Chain;
-use futures::{StreamExt, TryStreamExt};
+use coracle_client::{cache::Change, informer::Informer};
 use k8s_openapi::{
-    api::core::v1::{Node, Pod},
-    serde::de::DeserializeOwned,
+    NamespaceResourceScope,
+    api::core::v1::{Namespace, Node, NodeStatus, Pod},
 };
-use kube::{
-    Api, Client, Resource, ResourceExt,
-    runtime::{WatchStreamExt, watcher},
-};
-use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
+use kube::{Api, Client, Resource, ResourceExt, api::ObjectMeta};
+use serde::Deserialize;
+use tokio::sync::Notify;
 
 use crate::pod_info::{PodInfo, PodUid};
 
-/// What the scheduler reacts to.
+/// What has become of one object.
 #[derive(Debug)]
 pub(crate) enum SyncEvent {
     /// A pod is new or has changed.
-    PodApplied(Box<PodInfo>),
-    /// A pod is gone.
-    PodDeleted(PodUid),
-    /// These pods existed when the list was begun, and no others.
-    PodsListed { existing: HashSet<PodUid>, begun: Instant },
+    PodApplied(Arc<PodInfo>),
+    /// A pod is gone, has ended, or is another scheduler's.
+    PodGone(PodUid),
     /// A node is new or has changed.
-    NodeApplied(Box<Node>),
+    NodeApplied(Arc<Node>),
     /// A node is gone.
-    NodeDeleted(String),
-    /// These nodes exist, and no others.
-    NodesListed(HashSet<String>),
+    NodeGone(String),
+    /// A namespace is new, or its labels may be others.
+    NamespaceApplied(Arc<Namespace>),
+    /// A namespace is gone.
+    NamespaceGone(String),
 }
 
-/// Follows pods until `shutdown`.
-pub(crate) async fn follow_pods(client: Client, events: mpsc::Sender<SyncEvent>, shutdown: CancellationToken) {
-    let (mut listed, mut begun) = (HashSet::new(), Instant::now());
-    let step = move |event: watcher::Event<Pod>| match event {
-        watcher::Event::Init => {
-            listed.clear();
-            // Before the request is sent.
-            begun = Instant::now();
-            None
-        }
-        watcher::Event::InitApply(pod) => {
-            let info = PodInfo::new(&pod)?;
-            listed.insert(info.uid.clone());
-            Some(SyncEvent::PodApplied(Box::new(info)))
-        }
-        watcher::Event::Apply(pod) => Some(SyncEvent::PodApplied(Box::new(PodInfo::new(&pod)?))),
-        watcher::Event::Delete(pod) => Some(SyncEvent::PodDeleted(PodUid(pod.uid()?.into()))),
-        watcher::Event::InitDone => Some(SyncEvent::PodsListed { existing: std::mem::take(&mut listed), begun }),
-    };
-    follow::<Pod>(Api::all(client), step, events, shutdown).await;
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Subject {
+    Pod(PodUid),
+    Node(String),
+    Namespace(String),
 }
 
-/// Follows nodes until `shutdown`.
-pub(crate) async fn follow_nodes(client: Client, events: mpsc::Sender<SyncEvent>, shutdown: CancellationToken) {
-    let mut listed = HashSet::new();
-    let step = move |event: watcher::Event<Node>| match event {
-        watcher::Event::Init => {
-            listed.clear();
-            None
+impl SyncEvent {
+    fn subject(&self) -> Subject {
+        match self {
+            Self::PodApplied(pod) => Subject::Pod(pod.uid.clone()),
+            Self::PodGone(uid) => Subject::Pod(uid.clone()),
+            Self::NodeApplied(node) => Subject::Node(node.name_any()),
+            Self::NodeGone(name) => Subject::Node(name.clone()),
+            Self::NamespaceApplied(namespace) => Subject::Namespace(namespace.name_any()),
+            Self::NamespaceGone(name) => Subject::Namespace(name.clone()),
         }
-        watcher::Event::InitApply(node) => {
-            listed.insert(node.name_any());
-            Some(SyncEvent::NodeApplied(Box::new(node)))
-        }
-        watcher::Event::Apply(node) => Some(SyncEvent::NodeApplied(Box::new(node))),
-        watcher::Event::Delete(node) => Some(SyncEvent::NodeDeleted(node.name_any())),
-        watcher::Event::InitDone => Some(SyncEvent::NodesListed(std::mem::take(&mut listed))),
-    };
-    follow::<Node>(Api::all(client), step, events, shutdown).await;
+    }
 }
 
-async fn follow<K>(
-    api: Api<K>,
-    mut step: impl FnMut(watcher::Event<K>) -> Option<SyncEvent>,
-    events: mpsc::Sender<SyncEvent>,
-    shutdown: CancellationToken,
-) where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-    K::DynamicType: Default,
-{
-    let stream = watcher(api, watcher::Config::default()).default_backoff();
-    let mut stream = stream.take_until(shutdown.cancelled_owned()).boxed();
-    loop {
-        match stream.try_next().await {
-            Ok(Some(event)) => {
-                if let Some(event) = step(event)
-                    && events.send(event).await.is_err()
-                {
-                    return;
-                }
-            }
-            Ok(None) => return,
-            // The watcher backs off and relists by itself.
-            Err(error) => tracing::warn!(error = %Chain(&error), "the scheduler's watch was interrupted"),
+/// What the scheduler's task has not looked at yet: the newest of each object, in the order in which they first changed.
+/// Bounded by the number of objects.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    waiting: Mutex<Waiting>,
+    arrived: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    order: VecDeque<Subject>,
+    newest: HashMap<Subject, SyncEvent>,
+}
+
+impl Inbox {
+    fn put(&self, event: SyncEvent) {
+        let subject = event.subject();
+        let mut waiting = self.lock();
+        if waiting.newest.insert(subject.clone(), event).is_none() {
+            waiting.order.push_back(subject);
         }
+        drop(waiting);
+        self.arrived.notify_one();
+    }
+
+    /// Everything that waits.
+    pub(crate) fn take(&self) -> impl Iterator<Item = SyncEvent> + use<> {
+        let Waiting { order, mut newest } = std::mem::take(&mut *self.lock());
+        order.into_iter().filter_map(move |subject| newest.remove(&subject))
+    }
+
+    /// Returns once something has been put in since it last returned. Cancel-safe.
+    pub(crate) async fn arrived(&self) {
+        self.arrived.notified().await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        // Nobody who holds it can panic.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A Pod as the informer holds it: its name, and what placing needs. A whole one takes several times the memory.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(from = "Pod")]
+pub(crate) struct WatchedPod {
+    metadata: ObjectMeta,
+    /// `None` if the object is not complete.
+    info: Option<Arc<PodInfo>>,
+}
+
+impl From<Pod> for WatchedPod {
+    fn from(pod: Pod) -> Self {
+        let info = PodInfo::new(&pod).map(Arc::new);
+        let metadata = ObjectMeta {
+            name: pod.metadata.name,
+            namespace: pod.metadata.namespace,
+            uid: pod.metadata.uid,
+            resource_version: pod.metadata.resource_version,
+            ..ObjectMeta::default()
+        };
+        Self { metadata, info }
+    }
+}
+
+impl Resource for WatchedPod {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        Pod::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        Pod::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        Pod::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        Pod::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+impl WatchedPod {
+    /// Whether the scheduler `name` has to know of it.
+    fn concerns(&self, name: &str) -> bool {
+        self.info.as_ref().is_some_and(|pod| {
+            let waits_for_it = pod.scheduler_name == name && !pod.terminating;
+            !pod.finished && (pod.node_name.is_some() || waits_for_it)
+        })
+    }
+}
+
+/// The pods that concern the scheduler `name`.
+pub(crate) fn pods(client: Client, name: &str, inbox: &Arc<Inbox>) -> Informer<WatchedPod> {
+    let (inbox, name) = (inbox.clone(), name.to_owned());
+    let informer = Informer::new(Api::all(client), Default::default(), |_| {});
+    let mut informer = informer.only(move |pod: &WatchedPod| pod.concerns(&name));
+    informer.on_change(move |change| {
+        let Some(pod) = &change.latest().info else { return };
+        inbox.put(match change {
+            Change::Added(_) | Change::Updated { .. } => SyncEvent::PodApplied(pod.clone()),
+            Change::Deleted(_) => SyncEvent::PodGone(pod.uid.clone()),
+        });
+    });
+    informer
+}
+
+/// All nodes.
+pub(crate) fn nodes(client: Client, inbox: &Arc<Inbox>) -> Informer<Node> {
+    let inbox = inbox.clone();
+    let mut informer = Informer::new(Api::all(client), Default::default(), |node: &mut Node| {
+        node.metadata.annotations = None;
+        if let Some(status) = &mut node.status {
+            let (allocatable, images) = (status.allocatable.take(), status.images.take());
+            *status = NodeStatus { allocatable, images, ..Default::default() };
+        }
+    });
+    informer.on_change(move |change| {
+        let node = change.latest();
+        inbox.put(match change {
+            Change::Added(_) | Change::Updated { .. } => SyncEvent::NodeApplied(node.clone()),
+            Change::Deleted(_) => SyncEvent::NodeGone(node.name_any()),
+        });
+    });
+    informer
+}
+
+/// All namespaces.
+pub(crate) fn namespaces(client: Client, inbox: &Arc<Inbox>) -> Informer<Namespace> {
+    let inbox = inbox.clone();
+    let mut informer = Informer::new(Api::all(client), Default::default(), |namespace: &mut Namespace| {
+        namespace.metadata.annotations = None;
+        (namespace.spec, namespace.status) = (None, None);
+    });
+    informer.on_change(move |change| {
+        let namespace = change.latest();
+        inbox.put(match change {
+            Change::Added(_) | Change::Updated { .. } => SyncEvent::NamespaceApplied(namespace.clone()),
+            Change::Deleted(_) => SyncEvent::NamespaceGone(namespace.name_any()),
+        });
+    });
+    informer
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn watched(spec: Value, status: Value) -> WatchedPod {
+        let metadata =
+            json!({"name": "p", "namespace": "default", "uid": "u", "resourceVersion": "1", "labels": {"a": "b"}});
+        serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).expect("a pod")
+    }
+
+    #[test]
+    fn pods_of_others_are_of_no_concern_before_they_have_a_node() {
+        let running = json!({"phase": "Running"});
+        for (spec, status, expected) in [
+            (json!({"containers": [], "schedulerName": "mine"}), json!({}), true),
+            (json!({"containers": [], "schedulerName": "another"}), json!({}), false),
+            (json!({"containers": [], "schedulerName": "another", "nodeName": "n"}), running, true),
+            (json!({"containers": [], "schedulerName": "mine", "nodeName": "n"}), json!({"phase": "Failed"}), false),
+        ] {
+            assert_eq!(watched(spec.clone(), status).concerns("mine"), expected, "{spec}");
+        }
+    }
+
+    #[test]
+    fn the_inbox_holds_the_newest_of_each_in_the_order_of_first_change() {
+        let (inbox, uid) = (Inbox::default(), |name: &str| PodUid(name.into()));
+        inbox.put(SyncEvent::PodGone(uid("a")));
+        inbox.put(SyncEvent::NodeGone("a".to_owned()));
+        let pod = Arc::new(crate::testing::pod("a", "1"));
+        inbox.put(SyncEvent::PodApplied(pod));
+        inbox.put(SyncEvent::PodGone(uid("b")));
+        let taken: Vec<String> = inbox.take().map(|event| format!("{:?}", event.subject())).collect();
+        assert_eq!(taken, ["Pod(PodUid(\"a\"))", "Node(\"a\")", "Pod(PodUid(\"b\"))"]);
+        inbox.put(SyncEvent::PodGone(uid("a")));
+        assert!(matches!(inbox.take().collect::<Vec<_>>()[..], [SyncEvent::PodGone(_)]));
     }
 }

@@ -189,6 +189,55 @@ fn goes_on(disk: &Path) {
     });
 }
 
+const LARGE: usize = 900_000;
+const LARGES: usize = 24;
+
+/// As a tenant writes whose large objects wait for a finalizer, in one batch with deletions of others.
+async fn large_and_small(store: &SqliteBackend, first: usize) -> [usize; 2] {
+    let large = (0..LARGES).map(|n| store.txn(put(&format!("/registry/configmaps/ns/{n}"), LARGE, true)));
+    let small = (first..first + 8).map(|name| {
+        let ops = vec![Op::Delete { key: pod(name).into() }];
+        store.txn(Txn { compare: vec![], ops, may_use_reserve: true })
+    });
+    let (large, small) = tokio::join!(futures::future::join_all(large), futures::future::join_all(small));
+    [large, small].map(|outcomes| outcomes.iter().filter(|outcome| outcome.is_ok()).count())
+}
+
+#[test]
+fn large_writes_use_part_of_the_reserve_and_keep_no_small_ones_from_it() {
+    if !mount::may("a full disk") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = mount::Mounted::tmpfs("130m", dir.path().join("mnt"));
+    let (dir, whole) = prepare(disk.path());
+    runtime().block_on(async {
+        let store = SqliteBackend::open(&dir).unwrap();
+        for n in 0..LARGES {
+            store.txn(put(&format!("/registry/configmaps/ns/{n}"), LARGE, false)).await.unwrap();
+        }
+        // Nobody else takes what becomes free.
+        drop(Neighbour::fills(disk.path().join("junk")));
+        let mut name = 50_000;
+        while new_pod(&store, name).await.is_ok() {
+            name += 1;
+            assert!(name < 90_000, "the disk is not full");
+        }
+        store.txn(put("/registry/configmaps/ns/0", LARGE, true)).await.unwrap();
+        let rounds = 30;
+        let mut larges = 0;
+        for round in 0..rounds {
+            let [large, small] = large_and_small(&store, round * 8).await;
+            assert_eq!(small, 8, "round {round}, after {larges} large writes");
+            larges += large;
+        }
+        assert!(larges < rounds * LARGES, "the disk was not full");
+        let left = std::fs::metadata(dir.join("reserve")).unwrap().len();
+        eprintln!("{larges} large writes of {}; {left} bytes of {whole} are left in reserve", rounds * LARGES);
+        assert!(left >= whole / 4, "{left} of {whole}");
+    });
+}
+
 #[test]
 fn a_store_starts_again_and_again_on_a_full_disk() {
     if !mount::may("a full disk") {

@@ -4,7 +4,7 @@
 //! attached ([`socket`]). No behaviour beyond that. Both ends are of one release; fields are only ever added, because a
 //! shim outlives the agent that started it and must still understand the next one.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod helper;
 pub mod socket;

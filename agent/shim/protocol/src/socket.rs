@@ -4,12 +4,13 @@
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    mem::MaybeUninit,
+    os::fd::{BorrowedFd, OwnedFd},
 };
 
-use nix::{
-    cmsg_space,
-    sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recv, recvmsg, sendmsg},
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recv, recvmsg, sendmsg,
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -18,6 +19,9 @@ pub const MAX_MESSAGE_BYTES: usize = 160 * 1024;
 
 /// Most descriptors with one message.
 pub const MAX_DESCRIPTORS: usize = 4;
+
+/// Room for as many.
+const CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS));
 
 /// Encodes and sends one message.
 ///
@@ -45,10 +49,12 @@ pub fn encode<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As [`send`].
 pub fn send_bytes(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let raw: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
-    let rights = [ControlMessage::ScmRights(&raw)];
-    let control = if raw.is_empty() { &rights[..0] } else { &rights[..] };
-    sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(bytes)], control, MsgFlags::MSG_NOSIGNAL, None)?;
+    let mut space = [MaybeUninit::uninit(); CONTROL_BYTES];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors"));
+    }
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
     Ok(())
 }
 
@@ -61,23 +67,21 @@ pub fn receive<T: DeserializeOwned>(
     buffer: &mut Vec<u8>,
 ) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     // Asked first: a buffer for the longest message would be most of a shim's memory.
-    let waiting = recv(socket.as_raw_fd(), &mut [], MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC)?;
+    let (_, waiting) = recv(socket, &mut [0; 0], RecvFlags::PEEK | RecvFlags::TRUNC)?;
     if waiting > MAX_MESSAGE_BYTES {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "message too long"));
     }
     buffer.resize(waiting.max(1), 0);
-    let mut control = cmsg_space!([RawFd; MAX_DESCRIPTORS]);
+    let mut space = [MaybeUninit::uninit(); CONTROL_BYTES];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let message = recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
     let mut descriptors = Vec::new();
-    let (length, truncated) = {
-        let mut slices = [IoSliceMut::new(buffer)];
-        let message = recvmsg::<()>(socket.as_raw_fd(), &mut slices, Some(&mut control), MsgFlags::MSG_CMSG_CLOEXEC)?;
-        for item in message.cmsgs()? {
-            if let ControlMessageOwned::ScmRights(raw) = item {
-                descriptors.extend(raw.into_iter().map(own));
-            }
+    for item in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = item {
+            descriptors.extend(received);
         }
-        (message.bytes, message.flags.intersects(MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC))
-    };
+    }
+    let (length, truncated) = (message.bytes, message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC));
     if truncated {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "message cut off"));
     }
@@ -85,10 +89,4 @@ pub fn receive<T: DeserializeOwned>(
         return Ok(None);
     }
     Ok(Some((serde_json::from_slice(&buffer[..length])?, descriptors)))
-}
-
-#[allow(unsafe_code, reason = "the kernel has just made these descriptors for us")]
-fn own(raw: RawFd) -> OwnedFd {
-    // SAFETY: received by SCM_RIGHTS in this very call, so open and owned by nobody else.
-    unsafe { OwnedFd::from_raw_fd(raw) }
 }

@@ -4,7 +4,6 @@
 
 use std::{
     fs,
-    os::fd::BorrowedFd,
     path::{Path, PathBuf},
 };
 
@@ -23,6 +22,7 @@ use pathrs::Root;
 use serde_json::{Value, json};
 
 use super::{Made, confinement::Confinement, devices, executor::ShimExecutor, rootfs, terminal, user, verify};
+use crate::sys;
 
 pub(super) struct Arguments<'a> {
     pub(super) sandbox_dir: &'a Path,
@@ -84,7 +84,7 @@ fn prepare(arguments: &Arguments<'_>, directory: &Path, create: &mut CreateSpec)
     drop(root);
 
     let mounts = directory.join(layout::MOUNTS);
-    rootfs::fetch_volumes(&create.mounts, &mounts, host_mount_namespace(arguments.host_mount_namespace))?;
+    rootfs::fetch_volumes(&create.mounts, &mounts, sys::borrow(arguments.host_mount_namespace))?;
     spec["root"]["path"] = json!(target);
     let list = spec["mounts"].as_array_mut().context("spec without mounts")?;
     for (number, volume) in create.mounts.iter().enumerate() {
@@ -144,21 +144,11 @@ fn build(arguments: &Arguments<'_>, directory: &Path, uid: u32, confinement: Con
 
 /// Lets the container's user open `/dev/stdout` and the like by name. Pipes only: `/dev/null` is everybody's.
 pub(super) fn give_streams(uid: u32) {
-    for stream in [borrow(0), borrow(1), borrow(2)] {
+    for stream in [sys::borrow(0), sys::borrow(1), sys::borrow(2)] {
         let is_pipe = fstat(stream)
             .is_ok_and(|status| SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT == SFlag::S_IFIFO);
         if is_pipe {
             let _ = fchown(stream, Some(Uid::from_raw(uid)), None);
         }
     }
-}
-
-fn host_mount_namespace(number: i32) -> BorrowedFd<'static> {
-    borrow(number)
-}
-
-#[allow(unsafe_code, reason = "inherited descriptors are known by number only")]
-pub(super) fn borrow(number: i32) -> BorrowedFd<'static> {
-    // SAFETY: the shim leaves these open for the helper's whole life; nothing here closes them.
-    unsafe { BorrowedFd::borrow_raw(number) }
 }

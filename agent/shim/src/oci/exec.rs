@@ -8,7 +8,7 @@ use std::{
     convert::Infallible,
     fs,
     io::{Read, Write},
-    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     path::Path,
 };
 
@@ -16,15 +16,19 @@ use anyhow::{Context, bail};
 use coracle_shim_protocol::layout;
 use libcontainer::{apparmor, capabilities, syscall::syscall::create_syscall};
 use nix::{
-    errno::Errno,
     fcntl::OFlag,
     sched::{CloneFlags, setns},
     sys::prctl,
     unistd::{Gid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, getcwd, pipe2, setgroups, setsid},
 };
 use oci_spec::runtime::{Process, Spec};
+use rustix::{
+    process::{PidfdFlags, ioctl_tiocsctty, pidfd_open},
+    thread::{set_thread_res_gid, set_thread_res_uid},
+};
 
 use super::{Made, confinement::Confinement, executor, rootfs, terminal};
+use crate::sys;
 
 /// Everything that the new process needs, opened before it is cloned.
 struct Plan {
@@ -80,17 +84,11 @@ fn cgroups_of(pid: i32) -> anyhow::Result<Vec<fs::File>> {
 }
 
 /// Enters all namespaces of the container's first process, which the shim has not reaped: the PID is its own.
-#[allow(unsafe_code, reason = "pidfd_open has no wrapper here")]
 fn enter(pid: i32) -> anyhow::Result<()> {
     // Before anything of the container can look at this process.
     prctl::set_dumpable(false)?;
-    // SAFETY: plain numbers in, a new descriptor out.
-    let raw = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    if raw < 0 {
-        return Err(std::io::Error::last_os_error()).context("container is not running");
-    }
-    // SAFETY: just returned by the kernel.
-    let pidfd = unsafe { OwnedFd::from_raw_fd(i32::try_from(raw)?) };
+    let pid = rustix::process::Pid::from_raw(pid).context("container is not running")?;
+    let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("container is not running")?;
     let flags = CloneFlags::CLONE_NEWPID
         | CloneFlags::CLONE_NEWNET
         | CloneFlags::CLONE_NEWIPC
@@ -104,34 +102,19 @@ fn enter(pid: i32) -> anyhow::Result<()> {
 fn spawn(plan: &mut Plan) -> anyhow::Result<i32> {
     let (mut failures, report) =
         pipe2(OFlag::O_CLOEXEC).map(|(read, write)| (fs::File::from(read), fs::File::from(write)))?;
-    let pid = clone_sibling()?;
+    let pid = sys::clone(CloneFlags::CLONE_PARENT).context("clone the process")?;
     if pid == 0 {
         drop(failures);
         let mut report = report;
         let Err(error) = become_process(plan);
         let _ = report.write_all(super::failure(&error).message.as_bytes());
-        #[allow(unsafe_code, reason = "no destructors in the clone")]
-        // SAFETY: ends this process at once.
-        unsafe {
-            libc::_exit(127)
-        }
+        // No destructors in the clone.
+        sys::exit(127);
     }
     drop(report);
     let mut message = String::new();
     failures.read_to_string(&mut message)?;
     if message.is_empty() { Ok(pid) } else { bail!(message) }
-}
-
-#[allow(unsafe_code, reason = "clone with CLONE_PARENT has no wrapper")]
-fn clone_sibling() -> anyhow::Result<i32> {
-    let flags = libc::CLONE_PARENT as libc::c_ulong | libc::SIGCHLD as libc::c_ulong;
-    // SAFETY: without CLONE_VM this is fork; this process has one thread, so the copy is whole. The argument order of the
-    // raw call differs between architectures only behind the second, and all of those are zero.
-    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
-    if pid < 0 {
-        return Err(std::io::Error::last_os_error()).context("clone the process");
-    }
-    Ok(i32::try_from(pid)?)
 }
 
 fn become_process(plan: &mut Plan) -> anyhow::Result<Infallible> {
@@ -156,7 +139,8 @@ fn become_process(plan: &mut Plan) -> anyhow::Result<Infallible> {
     // As root first, for directories that only root may enter; as the user below where root may not (NFS).
     let entered = chdir(process.cwd());
     set_identity(process)?;
-    close_others()?;
+    // Only 0 to 2 outlive the exec.
+    sys::close_on_exec_from(3).context("close descriptors")?;
     plan.confinement.drop_privileges()?;
     if entered.is_err() {
         chdir(process.cwd()).context("enter the working directory")?;
@@ -169,12 +153,8 @@ fn become_process(plan: &mut Plan) -> anyhow::Result<Infallible> {
     Ok(executor::replace_process(&plan.args, &plan.env)?)
 }
 
-#[allow(unsafe_code, reason = "ioctl")]
 fn take_terminal(slave: &OwnedFd) -> anyhow::Result<()> {
-    // SAFETY: TIOCSCTTY takes no pointer.
-    if unsafe { libc::ioctl(slave.as_raw_fd(), libc::TIOCSCTTY, 0) } < 0 {
-        return Err(std::io::Error::last_os_error()).context("take the terminal");
-    }
+    ioctl_tiocsctty(slave).context("take the terminal")?;
     dup2_stdin(slave)?;
     dup2_stdout(slave)?;
     dup2_stderr(slave)?;
@@ -182,32 +162,18 @@ fn take_terminal(slave: &OwnedFd) -> anyhow::Result<()> {
 }
 
 /// Keeps capabilities over the change of user; they are cut to the container's afterwards.
-#[allow(unsafe_code, reason = "prctl and raw system calls for one thread")]
 fn set_identity(process: &Process) -> anyhow::Result<()> {
     let groups: Vec<Gid> = process.user().additional_gids().iter().flatten().map(|gid| Gid::from_raw(*gid)).collect();
     setgroups(&groups).context("set groups")?;
     let (uid, gid) = (process.user().uid(), process.user().gid());
     prctl::set_keepcaps(true)?;
-    // SAFETY: plain numbers.
-    let changed = unsafe {
-        libc::syscall(libc::SYS_setresgid, gid, gid, gid) == 0 && libc::syscall(libc::SYS_setresuid, uid, uid, uid) == 0
-    };
-    if !changed {
-        return Err(std::io::Error::last_os_error()).context("set user and group");
-    }
+    let (thread_uid, thread_gid) = (rustix::thread::Uid::from_raw(uid), rustix::thread::Gid::from_raw(gid));
+    set_thread_res_gid(thread_gid, thread_gid, thread_gid)
+        .and_then(|()| set_thread_res_uid(thread_uid, thread_uid, thread_uid))
+        .context("set user and group")?;
     if uid != 0 {
         capabilities::reset_effective(create_syscall().as_ref())?;
     }
     prctl::set_keepcaps(false)?;
-    Ok(())
-}
-
-/// Only 0 to 2 outlive the exec.
-#[allow(unsafe_code, reason = "close_range has no wrapper here")]
-fn close_others() -> anyhow::Result<()> {
-    // SAFETY: marks descriptors, closes none.
-    if unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) } < 0 {
-        return Err(Errno::last()).context("close descriptors");
-    }
     Ok(())
 }

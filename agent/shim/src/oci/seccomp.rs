@@ -22,9 +22,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::Invalid;
-
-/// Size of the kernel's `struct sock_filter`.
-const INSTRUCTION: usize = 8;
+use crate::sys::{self, INSTRUCTION_BYTES};
 
 /// The kernel's `BPF_MAXINSNS`.
 const MAX_INSTRUCTIONS: usize = 4096;
@@ -66,21 +64,14 @@ impl Filter {
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (flags, program) = bytes.split_first_chunk()?;
         let sound = !program.is_empty()
-            && program.len().is_multiple_of(INSTRUCTION)
-            && program.len() / INSTRUCTION <= MAX_INSTRUCTIONS;
+            && program.len().is_multiple_of(INSTRUCTION_BYTES)
+            && program.len() / INSTRUCTION_BYTES <= MAX_INSTRUCTIONS;
         sound.then(|| Self { flags: u32::from_le_bytes(*flags), program: program.to_vec() })
     }
 
     /// Confines this thread and all that comes of it. Needs `no_new_privs` or CAP_SYS_ADMIN.
-    #[allow(unsafe_code, reason = "seccomp(2) has no wrapper")]
     pub(super) fn load(&self) -> Result<(), Errno> {
-        let program = libc::sock_fprog {
-            len: u16::try_from(self.program.len() / INSTRUCTION).map_err(|_| Errno::EINVAL)?,
-            filter: self.program.as_ptr().cast_mut().cast(),
-        };
-        // SAFETY: `program` and what it points to outlive the call, which only reads them.
-        let result = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, self.flags, &program) };
-        Errno::result(result).map(drop)
+        sys::load_filter(self.flags, &self.program)
     }
 }
 
@@ -127,7 +118,7 @@ fn compile(profile: &LinuxSeccomp) -> anyhow::Result<Filter> {
     file.rewind()?;
     let mut program = Vec::new();
     file.read_to_end(&mut program)?;
-    if program.len() / INSTRUCTION > MAX_INSTRUCTIONS {
+    if program.len() / INSTRUCTION_BYTES > MAX_INSTRUCTIONS {
         return Err(Invalid("seccomp profile is too long for the kernel".to_owned()).into());
     }
     Ok(Filter { flags: flags(profile), program })
@@ -232,6 +223,10 @@ fn architecture(arch: Arch) -> ScmpArch {
 
 #[cfg(test)]
 mod tests {
+    use nix::{
+        fcntl::OFlag,
+        unistd::{getsid, pipe2},
+    };
     use serde_json::json;
 
     use super::*;
@@ -254,12 +249,12 @@ mod tests {
         let file = fs::read_dir(kept.path()).unwrap().next().unwrap().unwrap().path();
         // Marked, to know it again.
         let mut bytes = fs::read(&file).unwrap();
-        let last = bytes.len() - INSTRUCTION..;
+        let last = bytes.len() - INSTRUCTION_BYTES..;
         bytes[last].fill(7);
         fs::write(&file, bytes).unwrap();
         let read = Filter::obtain(&profile(), kept.path()).unwrap();
         assert_eq!(read.program.len(), compiled.program.len());
-        assert!(read.program.ends_with(&[7; INSTRUCTION]));
+        assert!(read.program.ends_with(&[7; INSTRUCTION_BYTES]));
     }
 
     #[test]
@@ -302,23 +297,19 @@ mod tests {
     fn loaded_filter_decides() {
         let kept = tempfile::tempdir().unwrap();
         let deny = json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
-            { "names": ["getppid"], "action": "SCMP_ACT_ERRNO", "errnoRet": 99 },
-            { "names": ["dup3"], "action": "SCMP_ACT_ERRNO", "errnoRet": 98,
-              "args": [{ "index": 2, "value": 0xf000, "valueTwo": 0x3000, "op": "SCMP_CMP_MASKED_EQ" }] } ] });
+            { "names": ["getsid"], "action": "SCMP_ACT_ERRNO", "errnoRet": 99 },
+            { "names": ["pipe2"], "action": "SCMP_ACT_ERRNO", "errnoRet": 98,
+              "args": [{ "index": 1, "value": 0x80800, "valueTwo": 0x800, "op": "SCMP_CMP_MASKED_EQ" }] } ] });
         let filter = Filter::obtain(&deny, kept.path()).unwrap();
         let outcome = std::thread::spawn(move || {
             nix::sys::prctl::set_no_new_privs().unwrap();
             filter.load().unwrap();
-            let errno = |call: libc::c_long, flags: libc::c_long| {
-                #[allow(unsafe_code, reason = "the bare system call is what is filtered")]
-                // SAFETY: no pointers; descriptor -1 is never valid.
-                let result = unsafe { libc::syscall(call, -1_i64, -1_i64, flags) };
-                if result < 0 { Errno::last_raw() } else { 0 }
-            };
-            (errno(libc::SYS_getppid, 0), errno(libc::SYS_dup3, 0x3001), errno(libc::SYS_dup3, 0x2001))
+            let pipe = |flags| pipe2(flags).map(drop);
+            let (alone, both) = (OFlag::O_NONBLOCK | OFlag::O_DIRECT, OFlag::O_NONBLOCK | OFlag::O_CLOEXEC);
+            (getsid(None).map_err(|errno| errno as i32), pipe(alone).map_err(|errno| errno as i32), pipe(both))
         })
         .join()
         .unwrap();
-        assert_eq!(outcome, (99, 98, libc::EINVAL));
+        assert_eq!(outcome, (Err(99), Err(98), Ok(())));
     }
 }

@@ -3,8 +3,9 @@
 use std::{
     fs,
     io::IoSliceMut,
+    mem::MaybeUninit,
     os::{
-        fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd},
+        fd::{AsFd, AsRawFd, OwnedFd},
         unix::{fs::OpenOptionsExt, net::UnixListener},
     },
     path::{Path, PathBuf},
@@ -12,11 +13,13 @@ use std::{
 
 use anyhow::{Context, bail};
 use nix::{
-    cmsg_space,
     fcntl::OFlag,
     poll::{PollFd, PollFlags, poll},
-    sys::socket::{ControlMessageOwned, MsgFlags, recvmsg},
     unistd::{Gid, Uid, fchown},
+};
+use rustix::{
+    net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg},
+    pty::{OpenptFlags, ioctl_tiocgptpeer, unlockpt},
 };
 
 /// The socket on which libcontainer hands over the master of a new container's terminal.
@@ -47,15 +50,15 @@ impl ConsoleSocket {
             bail!("no terminal from the container");
         }
         let (stream, _) = self.listener.accept()?;
-        let mut byte = [0; 64];
-        let mut control = cmsg_space!([RawFd; 1]);
-        let mut slices = [IoSliceMut::new(&mut byte)];
-        let message = recvmsg::<()>(stream.as_raw_fd(), &mut slices, Some(&mut control), MsgFlags::MSG_CMSG_CLOEXEC)?;
-        for item in message.cmsgs()? {
-            if let ControlMessageOwned::ScmRights(raw) = item
-                && let Some(&raw) = raw.first()
+        let mut bytes = [0; 64];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        recvmsg(&stream, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+        for item in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(mut descriptors) = item
+                && let Some(master) = descriptors.next()
             {
-                return Ok(own(raw));
+                return Ok(master);
             }
         }
         bail!("no terminal from the container")
@@ -94,21 +97,10 @@ pub(super) fn open_inside() -> anyhow::Result<Terminal> {
     Ok(Terminal { master, slave })
 }
 
-#[allow(unsafe_code, reason = "ioctl")]
 fn slave_of(master: &OwnedFd) -> anyhow::Result<OwnedFd> {
-    let unlock: libc::c_int = 0;
-    // SAFETY: TIOCSPTLCK reads one int, TIOCGPTPEER takes open flags by value and returns a new descriptor.
-    unsafe {
-        if libc::ioctl(master.as_raw_fd(), libc::TIOCSPTLCK, &raw const unlock) < 0 {
-            return Err(std::io::Error::last_os_error()).context("unlock the terminal");
-        }
-        let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
-        let slave = libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER, flags);
-        if slave < 0 {
-            return Err(std::io::Error::last_os_error()).context("open the terminal's other end");
-        }
-        Ok(OwnedFd::from_raw_fd(slave))
-    }
+    unlockpt(master).context("unlock the terminal")?;
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    ioctl_tiocgptpeer(master, flags).context("open the terminal's other end")
 }
 
 /// Gives the terminal to its user, so that programs may open `/dev/stdout` and the like by name.
@@ -118,10 +110,4 @@ pub(super) fn give(master: &OwnedFd, uid: u32) -> anyhow::Result<()> {
 
 pub(super) fn give_slave(slave: &OwnedFd, uid: u32) -> anyhow::Result<()> {
     fchown(slave, Some(Uid::from_raw(uid)), None::<Gid>).context("give the terminal to its user")
-}
-
-#[allow(unsafe_code, reason = "the kernel has just made this descriptor for us")]
-fn own(raw: RawFd) -> OwnedFd {
-    // SAFETY: received by SCM_RIGHTS in this very call, so open and owned by nobody else.
-    unsafe { OwnedFd::from_raw_fd(raw) }
 }

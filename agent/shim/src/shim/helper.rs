@@ -31,6 +31,25 @@ pub(super) struct Helper<T> {
     pub(super) purpose: T,
 }
 
+/// Why a helper runs.
+pub(super) enum Purpose {
+    Create {
+        connection: u64,
+        call: u64,
+        container: u64,
+        tty: bool,
+        stdin: bool,
+        stdin_once: bool,
+    },
+    Exec {
+        connection: u64,
+        call: u64,
+        container: u64,
+    },
+    /// It has answered.
+    Done,
+}
+
 impl<T> Helper<T> {
     /// Starts the helper with these streams, which are closed here afterwards.
     pub(super) fn spawn(

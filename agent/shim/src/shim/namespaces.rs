@@ -5,7 +5,7 @@
 
 use std::{
     fs, io,
-    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{BorrowedFd, OwnedFd},
     path::Path,
 };
 
@@ -18,6 +18,7 @@ use nix::{
 };
 
 use super::failure;
+use crate::sys;
 
 /// Carries [`Init`] out. Returns the node's mount namespace.
 pub(super) fn set_up(init: &Init) -> Result<OwnedFd, Failure> {
@@ -109,20 +110,8 @@ fn sysctl_path(name: &str, init: &Init) -> Option<String> {
     (clean && own).then_some(path)
 }
 
-#[allow(unsafe_code, reason = "ioctl")]
 fn loopback_up() -> io::Result<()> {
-    let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
-    // SAFETY: all-zero is a valid ifreq.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (slot, byte) in request.ifr_name.iter_mut().zip(*b"lo") {
-        *slot = byte.cast_signed();
-    }
-    request.ifr_ifru.ifru_flags = libc::c_short::try_from(libc::IFF_UP | libc::IFF_RUNNING).expect("small flags");
-    // SAFETY: the request lives over the call, its name is terminated.
-    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    sys::loopback_up(socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?)
 }
 
 fn broken(what: &str, error: io::Error) -> Failure {

@@ -11,28 +11,10 @@ use nix::{
 use super::{
     container::State,
     failure,
+    helper::Purpose,
     server::{ExecProcess, Server},
     streams::Streams,
 };
-
-/// Why a helper runs.
-pub(super) enum Purpose {
-    Create {
-        connection: u64,
-        call: u64,
-        container: u64,
-        tty: bool,
-        stdin: bool,
-        stdin_once: bool,
-    },
-    Exec {
-        connection: u64,
-        call: u64,
-        container: u64,
-    },
-    /// It has answered.
-    Done,
-}
 
 impl Server {
     /// A helper has answered or ended.

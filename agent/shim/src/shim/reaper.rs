@@ -10,29 +10,24 @@ use nix::{
     sched::{CloneFlags, unshare},
     sys::{
         prctl,
-        signal::{SigHandler, SigSet, Signal, signal},
+        signal::{SigSet, Signal},
     },
     unistd::{chdir, pause, pivot_root},
 };
 
+use crate::sys;
+
 /// Clones it; returns its PID in the node's namespace.
-#[allow(unsafe_code, reason = "clone into a new PID namespace has no fork-like wrapper")]
 pub(super) fn spawn(empty: &Path) -> Result<i32, Errno> {
-    let flags = libc::CLONE_NEWPID as libc::c_ulong | libc::SIGCHLD as libc::c_ulong;
-    // SAFETY: without CLONE_VM this is fork in a process of one thread; unused arguments are zero on every architecture.
-    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
-    match pid {
+    match sys::clone(CloneFlags::CLONE_NEWPID)? {
         0 => {
             let _ = live(empty);
-            // SAFETY: ends this process at once.
-            unsafe { libc::_exit(1) }
+            sys::exit(1)
         }
-        -1 => Err(Errno::last()),
-        pid => Ok(i32::try_from(pid).expect("a PID fits")),
+        pid => Ok(pid),
     }
 }
 
-#[allow(unsafe_code, reason = "signal dispositions")]
 fn live(empty: &Path) -> Result<(), Errno> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     let _ = prctl::set_name(c"pause");
@@ -44,9 +39,9 @@ fn live(empty: &Path) -> Result<(), Errno> {
     pivot_root(".", ".")?;
     umount2(".", MntFlags::MNT_DETACH)?;
     chdir("/")?;
-    super::close_from(0);
-    // SAFETY: sets a disposition, installs no code. Ignored children are reaped by the kernel.
-    unsafe { signal(Signal::SIGCHLD, SigHandler::SigIgn) }?;
+    sys::close_from(0);
+    // Its children are then reaped by the kernel.
+    sys::ignore(Signal::SIGCHLD)?;
     SigSet::empty().thread_set_mask()?;
     loop {
         pause();

@@ -18,15 +18,15 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::{Pid, pipe2},
 };
+use rustix::termios::{Winsize, tcsetwinsize};
 
 use super::{
     cgroup,
     container::{self, Container, State},
     descendants, failure,
-    helper::Helper,
+    helper::{Helper, Purpose},
     log::Log,
     now,
-    outcomes::Purpose,
     server::{Server, Shutdown},
     streams::{Attached, Sink, Streams},
 };
@@ -275,13 +275,11 @@ impl Server {
         Ok(Reply::Done)
     }
 
-    #[allow(unsafe_code, reason = "ioctl")]
     fn resize(&mut self, id: &str, columns: u16, rows: u16) -> Outcome {
         let container = self.get(id)?;
-        let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         if let Some(terminal) = container.streams.terminal() {
-            // SAFETY: TIOCSWINSZ reads one winsize.
-            unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
+            let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+            let _ = tcsetwinsize(terminal, size);
         }
         Ok(Reply::Done)
     }

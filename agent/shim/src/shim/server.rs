@@ -19,16 +19,20 @@ use nix::{
     sys::{
         signal::{SigSet, Signal},
         signalfd::{SfdFlags, SignalFd},
-        socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, accept4, bind, listen, socket},
+        socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket},
         stat::{Mode, umask},
         wait::{WaitPidFlag, WaitStatus, waitpid},
     },
     unistd::Pid,
 };
+use rustix::net::{SocketFlags, accept_with};
 
 use super::{
-    connection::Connection, container::Container, failure, helper::Helper, namespaces, now, outcomes::Purpose, reaper,
-    streams,
+    connection::Connection,
+    container::Container,
+    failure,
+    helper::{Helper, Purpose},
+    namespaces, now, reaper, streams,
 };
 
 /// An agent, its successor, and some tools.
@@ -238,8 +242,7 @@ impl Server {
     }
 
     fn accept(&mut self) {
-        let Ok(raw) = accept4(self.listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC) else { return };
-        let accepted = own(raw);
+        let Ok(accepted) = accept_with(&self.listener, SocketFlags::CLOEXEC) else { return };
         if self.connections.len() >= MAX_CONNECTIONS {
             return;
         }
@@ -377,11 +380,4 @@ fn listen_in(directory: &std::path::Path) -> io::Result<OwnedFd> {
     bound?;
     listen(&listener, Backlog::new(8)?)?;
     Ok(listener)
-}
-
-#[allow(unsafe_code, reason = "accept4 returns a number")]
-fn own(raw: i32) -> OwnedFd {
-    use std::os::fd::FromRawFd;
-    // SAFETY: the kernel has just made it for us.
-    unsafe { OwnedFd::from_raw_fd(raw) }
 }

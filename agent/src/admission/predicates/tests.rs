@@ -1,3 +1,4 @@
+use coracle_api::scheduling::HostPort;
 use serde_json::{Value, json};
 
 use super::{
@@ -22,6 +23,10 @@ fn node() -> NodeInfo {
         allocatable: allocatable.into_iter().map(|(name, amount)| (name.to_owned(), amount)).collect(),
         sysctls: AllowList::default(),
         apparmor: || None,
+        listening: || {
+            let port = |ip: &str, port| HostPort { ip: ip.to_owned(), protocol: "TCP".to_owned(), port };
+            vec![port("0.0.0.0", 6443), port("192.0.2.1", 53)]
+        },
     }
 }
 
@@ -97,6 +102,26 @@ fn a_host_port_is_taken_once() {
     }
     let (local, other) = (json!({"containerPort": 1, "hostPort": 1, "hostIP": "127.0.0.1"}), "127.0.0.2");
     assert_eq!(judge(with(json!({"containerPort": 1, "hostPort": 1, "hostIP": other})), &[with(local)]), None);
+}
+
+#[test]
+fn no_port_is_published_over_a_listener_of_the_node() {
+    let with = |port: Value| json!({"containers": [{"name": "a", "ports": [port]}]});
+    for (port, refused) in [
+        (json!({"containerPort": 80, "hostPort": 6443}), true),
+        (json!({"containerPort": 80, "hostPort": 6443, "hostIP": "192.0.2.1"}), true),
+        (json!({"containerPort": 80, "hostPort": 53}), true),
+        (json!({"containerPort": 80, "hostPort": 53, "hostIP": "192.0.2.2"}), false),
+        (json!({"containerPort": 80, "hostPort": 6443, "protocol": "UDP"}), false),
+        (json!({"containerPort": 6443}), false),
+    ] {
+        let reason = judge(with(port.clone()), &[]).map(|(reason, _)| reason);
+        assert_eq!(reason.as_deref(), refused.then_some("NodePorts"), "{port}");
+    }
+    // It listens itself, or fails in its own container: nothing is taken away.
+    let mut own = with(json!({"containerPort": 6443, "hostPort": 6443}));
+    own["hostNetwork"] = json!(true);
+    assert_eq!(judge(own, &[]), None);
 }
 
 #[test]

@@ -15,17 +15,17 @@ use std::{
 use coracle_cni::{
     Attachment, CniError, NetConf, bridge,
     conf::{DEFAULT_VERSION, IpamConf, ValidAttachment},
-    iptables::Iptables,
     masquerade,
     netlink::Netlink,
     veth,
 };
+use coracle_netfilter::iptables::Iptables;
 use coracle_telemetry::Chain;
 use ipnet::{IpNet, Ipv4Net};
 
 use super::{CniConfig, IFNAME};
 use crate::{
-    network::{NetworkError, PodNetworkRequest, port_map::PortMaps, routes::OVERLAY_OVERHEAD},
+    network::{NetworkError, OVERLAY_OVERHEAD, PodNetworkRequest, port_map::PortMaps},
     runtime::types::SandboxId,
 };
 

@@ -27,13 +27,13 @@ use rtnetlink::{
     },
 };
 
+use crate::network::OVERLAY_OVERHEAD;
+
 /// The link's name, on every node.
 pub(super) const LINK: &str = "coracle-vxlan";
 
 /// Keeps Coracle's packets apart from those of others on the same port.
 const VNI: u32 = 67;
-/// Outer IPv4 (20) and UDP (8), VXLAN (8), inner Ethernet (14).
-pub(super) const ENVELOPE_BYTES: u32 = 50;
 
 /// A node that is reached through the overlay.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub(super) struct Wanted {
 /// Makes the link, or makes it anew after the node's address or the port changed. Idempotent.
 pub(super) fn ensure_link(netlink: &mut Netlink, wanted: &Wanted) -> Result<Link, NetlinkError> {
     let Wanted { local, own_cidr, port, .. } = *wanted;
-    let mtu = wanted.uplink_mtu.saturating_sub(ENVELOPE_BYTES);
+    let mtu = wanted.uplink_mtu.saturating_sub(OVERLAY_OVERHEAD);
     let fits = |link: &Link| link.address == mac(local) && link.mtu == mtu && link.vxlan_port == Some(port) && link.up;
     if netlink.link(LINK)?.is_some_and(|link| !fits(&link)) {
         remove_link(netlink)?;

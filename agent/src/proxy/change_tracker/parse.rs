@@ -1,14 +1,13 @@
 //! From API objects to what is kept of them. Pure; IPv4 only.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
-use ipnet::Ipv4Net;
+use coracle_netfilter::service::{Port, Protocol, ServiceKey};
+use ipnet::{IpNet, Ipv4Net};
 use k8s_openapi::{
     api::{core::v1::Service, discovery::v1::EndpointSlice},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-
-use super::{Port, Protocol, ServiceKey};
 
 /// Label of a slice that names its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -24,10 +23,10 @@ const IP_MODE_PROXY: &str = "Proxy";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Spec {
     pub(super) uid: Option<String>,
-    pub(super) cluster_ips: Vec<Ipv4Addr>,
-    pub(super) external_ips: Vec<Ipv4Addr>,
-    pub(super) balancer_ips: Vec<Ipv4Addr>,
-    pub(super) source_ranges: Option<Vec<Ipv4Net>>,
+    pub(super) cluster_ips: Vec<IpAddr>,
+    pub(super) external_ips: Vec<IpAddr>,
+    pub(super) balancer_ips: Vec<IpAddr>,
+    pub(super) source_ranges: Option<Vec<IpNet>>,
     pub(super) ports: Vec<Port>,
     pub(super) affinity_secs: Option<u32>,
     pub(super) internal_local: bool,
@@ -43,7 +42,7 @@ pub(super) struct Slice {
 /// The conditions as the slice has them: `ready` already says whether the Service wants those that are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SliceEndpoint {
-    pub(super) address: Ipv4Addr,
+    pub(super) address: IpAddr,
     pub(super) ready: bool,
     pub(super) serving: bool,
     pub(super) terminating: bool,
@@ -75,7 +74,7 @@ pub(super) fn parse_service(service: &Service) -> Option<Spec> {
     let external_ips = sorted(addresses(spec.external_ips.as_deref().unwrap_or_default()));
     let balancers = service.status.as_ref().and_then(|s| s.load_balancer.as_ref()).and_then(|l| l.ingress.as_ref());
     let balancers = balancers.into_iter().flatten().filter(|one| one.ip_mode.as_deref() != Some(IP_MODE_PROXY));
-    let mut balancer_ips = sorted(balancers.filter_map(|one| one.ip.as_ref()?.parse().ok()).collect());
+    let mut balancer_ips = sorted(balancers.filter_map(|one| address(one.ip.as_ref()?)).collect());
     balancer_ips.retain(|ip| !external_ips.contains(ip));
     let ports = spec.ports.iter().flatten().filter_map(|port| {
         Some(Port {
@@ -102,23 +101,28 @@ pub(super) fn parse_service(service: &Service) -> Option<Spec> {
     })
 }
 
-fn addresses(ips: &[String]) -> Vec<Ipv4Addr> {
-    ips.iter().filter_map(|ip| ip.parse().ok()).collect()
+fn addresses(ips: &[String]) -> Vec<IpAddr> {
+    ips.iter().filter_map(|ip| address(ip)).collect()
 }
 
-fn sorted(mut ips: Vec<Ipv4Addr>) -> Vec<Ipv4Addr> {
+/// `None` also for IPv6.
+fn address(ip: &str) -> Option<IpAddr> {
+    ip.parse().ok().map(|ip: Ipv4Addr| ip.into())
+}
+
+fn sorted(mut ips: Vec<IpAddr>) -> Vec<IpAddr> {
     ips.sort_unstable();
     ips.dedup();
     ips
 }
 
 /// A list that names nobody of this address family lets nobody in: it was written to keep others out.
-fn source_ranges(ranges: &[String]) -> Option<Vec<Ipv4Net>> {
+fn source_ranges(ranges: &[String]) -> Option<Vec<IpNet>> {
     if ranges.is_empty() {
         return None;
     }
-    let mut ranges: Vec<Ipv4Net> =
-        ranges.iter().filter_map(|range| range.trim().parse().ok()).map(|range: Ipv4Net| range.trunc()).collect();
+    let parsed = ranges.iter().filter_map(|range| range.trim().parse().ok());
+    let mut ranges: Vec<IpNet> = parsed.map(|range: Ipv4Net| range.trunc().into()).collect();
     ranges.sort_unstable();
     ranges.dedup();
     Some(ranges)
@@ -141,7 +145,7 @@ pub(super) fn parse_slice(object: &EndpointSlice, node_name: &str) -> Option<(Se
         let terminating = conditions.and_then(|c| c.terminating).unwrap_or(false);
         let local = endpoint.node_name.as_deref() == Some(node_name);
         // Consumers use the first address only, by the API's definition.
-        let address = endpoint.addresses.first()?.parse().ok()?;
+        let address = address(endpoint.addresses.first()?)?;
         Some(SliceEndpoint { address, ready, serving, terminating, local })
     });
     Some((service, Slice { ports: ports.collect(), endpoints: endpoints.collect() }))

@@ -136,10 +136,14 @@ fn each_policy_has_endpoints_of_its_own() {
         tracker.slice(Event::Apply(slice("web-1", &endpoints)));
         let changes = tracker.take_changes();
         let [(_, Some(view))] = &changes[..] else { panic!("{changes:?}") };
-        let last = |list: &[Endpoint]| list.iter().map(|e| e.address.ip().octets()[3]).collect::<Vec<_>>();
+        let octet = |ip: std::net::IpAddr| match ip {
+            std::net::IpAddr::V4(ip) => ip.octets()[3],
+            std::net::IpAddr::V6(_) => panic!("no IPv6 is taken"),
+        };
+        let last = |list: &[Endpoint]| list.iter().map(|e| octet(e.address.ip())).collect::<Vec<_>>();
         let port = &view.ports[0];
         assert_eq!((last(&port.cluster), last(&port.local)), (cluster, local), "{endpoints}");
-        assert_eq!(port.serving.iter().map(|ip| ip.octets()[3]).collect::<Vec<_>>(), serving, "{endpoints}");
+        assert_eq!(port.serving.iter().map(|ip| octet(*ip)).collect::<Vec<_>>(), serving, "{endpoints}");
     }
 }
 
@@ -153,7 +157,7 @@ fn policies_and_balancers_are_taken_from_the_service() {
     let spec = parse_service(&service(&object)).unwrap();
     assert!(spec.internal_local && spec.external_local);
     // A balancer that proxies must see the traffic of the cluster, too.
-    assert_eq!(spec.balancer_ips, [[203, 0, 113, 8].into(), std::net::Ipv4Addr::from([203, 0, 113, 9])]);
+    assert_eq!(spec.balancer_ips, [[203, 0, 113, 8].into(), std::net::IpAddr::from([203, 0, 113, 9])]);
     assert_eq!(spec.source_ranges, Some(vec!["192.0.2.0/24".parse().unwrap()]));
     // Nobody of this family is allowed, which is not everybody.
     object["spec"]["loadBalancerSourceRanges"] = json!(["2001:db8::/32"]);

@@ -174,3 +174,17 @@ async fn another_image_does_not_wait_for_the_crashes_of_the_last_one() {
     assert_eq!(container_status(&other).restart_count, 1, "the back-off of the old image is not over");
     cluster.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_that_was_never_started_is_no_restart() {
+    let cluster = Cluster::start().await;
+    let why = RuntimeError::Oci { operation: "start container main".to_owned(), message: "planted".to_owned() };
+    cluster.runtime.fail_next("start_container", why);
+    cluster.create(pod("once", json!({"restartPolicy": "Never"}))).await;
+    let seen = cluster.wait_pod("once", is_ready).await;
+    let status = container_status(&seen);
+    assert_eq!((status.restart_count, status.last_state.and_then(|state| state.terminated)), (0, None));
+    let uid = seen.metadata.uid.expect("uid");
+    cluster.wait_until("it alone is left", async || cluster.runtime_state(&uid).await.1.len() == 1).await;
+    cluster.stop().await;
+}

@@ -35,7 +35,10 @@ async fn a_pod_that_never_restarts_fails_with_its_node() {
     for keep_records in [true, false] {
         let mut cluster = Cluster::start().await;
         cluster.create(pod("job", json!({"restartPolicy": "Never"}))).await;
-        cluster.wait_pod("job", is_ready).await;
+        let uid = cluster.wait_pod("job", is_ready).await.metadata.uid.expect("uid");
+        cluster
+            .wait_until("the copy tells of it", async || copy(&cluster, &uid).is_some_and(|copy| is_ready(&copy)))
+            .await;
         reboot(&mut cluster, keep_records).await;
         let failed = cluster.wait_pod("job", |pod| phase(pod) == "Failed").await;
         let end = container_status(&failed).state.and_then(|state| state.terminated).expect("terminated");
@@ -64,6 +67,10 @@ async fn what_has_succeeded_does_not_run_again_after_a_reboot() {
             state.is_some_and(|state| state.terminated.is_some())
         };
         cluster.wait_pod("job", ended).await;
+        // Where no record is left, the node's copy of the pod says what has ended.
+        cluster
+            .wait_until("the copy tells of it", async || copy(&cluster, &uid).is_some_and(|copy| ended(&copy)))
+            .await;
         reboot(&mut cluster, keep_records).await;
         cluster.wait_until("the other one runs again", async || starts(&cluster, "main") == 2).await;
         let counted = |pod: &Pod| {
@@ -109,7 +116,9 @@ async fn an_ephemeral_container_runs_once_in_its_life() {
             let statuses = pod.status.as_ref().and_then(|status| status.ephemeral_container_statuses.as_ref());
             statuses.into_iter().flatten().any(|one| one.state.as_ref().is_some_and(|state| state.running.is_some()))
         };
-        cluster.wait_pod("web", runs).await;
+        let uid = cluster.wait_pod("web", runs).await.metadata.uid.expect("uid");
+        // Where no record is left, the node's copy of the pod says what has run.
+        cluster.wait_until("the copy tells of it", async || copy(&cluster, &uid).is_some_and(|copy| runs(&copy))).await;
         reboot(&mut cluster, keep_records).await;
         cluster.wait_pod("web", |pod| is_ready(pod) && container_status(pod).restart_count == 1).await;
         assert_eq!(starts(&cluster, "debug"), 1, "{keep_records}");

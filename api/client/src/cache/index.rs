@@ -44,6 +44,15 @@ pub fn controlled_by(namespace: &str, uid: &str) -> String {
     format!("{namespace}/{uid}")
 }
 
+impl<K: Resource> By<K> {
+    /// With [`Index::by_controller`]: what the object with `uid` controls in its `namespace`, and after these what nobody
+    /// controls there.
+    #[must_use]
+    pub fn controlled_or_orphaned(&self, namespace: &str, uid: &str) -> Vec<Arc<K>> {
+        self.get_any(&[&controlled_by(namespace, uid), &orphans_of(namespace)])
+    }
+}
+
 /// The key of [`Index::by_controller`] for the objects of a namespace that nobody controls.
 #[must_use]
 pub fn orphans_of(namespace: &str) -> String {
@@ -78,6 +87,20 @@ impl<K> By<K> {
     pub fn filter(&self, key: &str, mut keep: impl FnMut(&K) -> bool) -> Vec<Arc<K>> {
         let content = self.cache.content.read();
         content.indexes.get(self.slot, key).iter().filter(|object| keep(object)).cloned().collect()
+    }
+
+    /// How many objects have this key.
+    #[must_use]
+    pub fn count(&self, key: &str) -> usize {
+        self.cache.content.read().indexes.get(self.slot, key).len()
+    }
+
+    /// The objects with any of these keys, in order of the keys: in one look, so that one that goes from a key to another
+    /// is there, and once. An object that has several of them is there as often.
+    #[must_use]
+    pub fn get_any(&self, keys: &[&str]) -> Vec<Arc<K>> {
+        let content = self.cache.content.read();
+        keys.iter().flat_map(|key| content.indexes.get(self.slot, key)).cloned().collect()
     }
 }
 

@@ -7,12 +7,14 @@ use std::{borrow::Cow, collections::HashMap, time::Duration};
 use k8s_openapi::{api::core::v1::ObjectReference, jiff::Timestamp};
 use tokio::time::Instant;
 
-use super::{EventType, Queued, Write};
+use super::{EventType, MAX_MESSAGE, Queued, Write};
 
 /// Remembered events, for counting repetitions.
 pub(super) const REMEMBERED: usize = 1024;
 /// Different messages about one thing within [`SIMILAR_WINDOW`] before they are combined.
 const SIMILAR_LIMIT: usize = 10;
+/// Of an object's name: leaves room for a dot and a time.
+const MAX_NAME: usize = 220;
 const SIMILAR_WINDOW: Duration = Duration::from_secs(600);
 /// Tokens a source may spend on one object, and how long one takes to come back.
 const SPAM_BURST: f64 = 25.0;
@@ -81,6 +83,7 @@ impl Correlator {
         let mut identity = Identity { similarity, field_path: about.field_path.clone(), message: note.message.clone() };
         if self.too_many_alike(&identity.similarity, &note.message, now) {
             note.message = format!("(combined from similar events): {}", note.message);
+            cut(&mut note.message, MAX_MESSAGE);
             // All combined events are one, whatever their text.
             identity.message = String::new();
         }
@@ -159,8 +162,15 @@ impl Correlator {
     }
 }
 
-/// The object's name, cut so that the event's name stays within 253 bytes.
-fn about_name(about: &ObjectReference) -> &str {
-    let name = about.name.as_deref().unwrap_or("unknown");
-    name.get(..name.len().min(220)).unwrap_or(name)
+/// The object's name, cut so that the event's name stays within 253 bytes and a name.
+fn about_name(about: &ObjectReference) -> String {
+    let mut name = about.name.clone().unwrap_or_else(|| "unknown".to_owned());
+    cut(&mut name, MAX_NAME);
+    name.truncate(name.trim_end_matches(['.', '-']).len());
+    name
+}
+
+/// Keeps at most `most` bytes.
+pub(super) fn cut(text: &mut String, most: usize) {
+    text.truncate(text.floor_char_boundary(most));
 }

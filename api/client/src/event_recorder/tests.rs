@@ -46,6 +46,38 @@ async fn eleventh_different_message_is_combined() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_combined_is_no_longer_than_the_server_takes() {
+    let mut correlator = Correlator::default();
+    let long = |n: usize| note("a", &format!("{n:02}{}", "ü".repeat(MAX_MESSAGE / 2 - 1)));
+    let writes: Vec<Write> = (0..11).filter_map(|n| correlator.correlate(long(n), Instant::now())).collect();
+    assert_eq!(writes[0].note.message.len(), MAX_MESSAGE);
+    let combined = &writes[10].note.message;
+    assert!(combined.starts_with("(combined from similar events): 10ü") && combined.len() <= MAX_MESSAGE, "{combined}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_of_a_long_name_has_a_name_itself() {
+    let name = format!("{}.{}", "a".repeat(219), "b".repeat(30));
+    let write = Correlator::default().correlate(note(&name, "x"), Instant::now()).unwrap();
+    assert!(write.name.len() <= 253, "{}", write.name);
+    assert_eq!(write.name.rsplit_once('.').unwrap().0, "a".repeat(219), "no two dots follow each other");
+}
+
+#[tokio::test]
+async fn a_writer_ends_although_the_server_does_not_answer() {
+    let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
+        std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
+    });
+    let (recorder, writer) = channel(Client::new(silent, "default"), None, Duration::ZERO);
+    recorder.note(note("a", "x").note);
+    let shutdown = CancellationToken::new();
+    let mut run = std::pin::pin!(writer.run(shutdown.clone()));
+    assert!(futures::poll!(&mut run).is_pending(), "a write is under way");
+    shutdown.cancel();
+    tokio::time::timeout(Duration::from_secs(5), run).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_object_is_silenced_after_25_and_others_are_not() {
     let mut correlator = Correlator::default();
     let written = (0..40).filter(|_| correlator.correlate(note("a", "x"), Instant::now()).is_some()).count();

@@ -14,6 +14,8 @@ struct State {
     lease: Option<Lease>,
     version: u64,
     is_down: bool,
+    /// Between a write and its answer.
+    slowness: Duration,
 }
 
 impl Memory {
@@ -43,6 +45,12 @@ impl Memory {
         Ok(lease)
     }
 
+    async fn answer(&self, written: kube::Result<Lease>) -> kube::Result<Lease> {
+        let slowness = self.0.lock().slowness;
+        tokio::time::sleep(slowness).await;
+        written
+    }
+
     fn spec(&self) -> LeaseSpec {
         self.0.lock().lease.clone().and_then(|lease| lease.spec).expect("a Lease")
     }
@@ -55,11 +63,11 @@ impl Lock for Memory {
     }
 
     async fn create(&self, lease: &Lease) -> kube::Result<Lease> {
-        self.write(lease, true)
+        self.answer(self.write(lease, true)).await
     }
 
     async fn replace(&self, _: &str, lease: &Lease) -> kube::Result<Lease> {
-        self.write(lease, false)
+        self.answer(self.write(lease, false)).await
     }
 }
 
@@ -149,4 +157,35 @@ async fn a_leader_whose_lease_another_has_taken_steps_down_at_once() {
     first.await.unwrap().unwrap_err();
     assert!(begun.elapsed() <= Duration::from_secs(3), "{:?}", begun.elapsed());
     assert_eq!(memory.spec().holder_identity.as_deref(), Some("thief"), "not given back: it is another's");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_counts_from_before_the_write() {
+    let (memory, leaders, stop) = (Memory::default(), Leaders::default(), CancellationToken::new());
+    let first = stand(&memory, "a", &leaders, &stop);
+    pass(1).await;
+    memory.0.lock().slowness = Duration::from_secs(4);
+    let written = memory.0.lock().version;
+    while memory.0.lock().version == written {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // Another may have seen this write, and counts from now on; the answer is still to come.
+    let renewed = Instant::now();
+    memory.0.lock().is_down = true;
+    first.await.unwrap().unwrap_err();
+    assert!(renewed.elapsed() <= Duration::from_secs(10), "{:?}", renewed.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_led_is_cut_off_before_another_may_lead() {
+    let (memory, stop) = (Memory::default(), CancellationToken::new());
+    let lock = memory.clone();
+    let leading =
+        async move { run(lock, Election::new("the-lease", "a"), stop, |_| std::future::pending::<()>()).await };
+    let first = AbortOnDropHandle::new(coracle_telemetry::spawn("a candidate", leading));
+    pass(1).await;
+    memory.0.lock().is_down = true;
+    let begun = Instant::now();
+    first.await.unwrap().unwrap_err();
+    assert!(begun.elapsed() <= Duration::from_secs(15), "{:?}", begun.elapsed());
 }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::{
     Conflict, Writer,
     set::Set,
-    typed::{Shape, clashes},
+    typed::{Shape, Typed, clashes},
 };
 use crate::meta;
 
@@ -114,13 +114,13 @@ impl Managers {
     }
 
     /// What others own and an apply would change.
-    pub(super) fn conflicts(
+    pub(super) fn conflicts<T: Typed>(
         &self,
         me: &Manager,
         named: &Set,
         live: &Value,
         merged: &Value,
-        shape: Shape,
+        shape: Shape<T>,
     ) -> Vec<Conflict> {
         let mut out = Vec::new();
         for (manager, set) in self.0.iter().filter(|(m, _)| m != me) {

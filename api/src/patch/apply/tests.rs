@@ -2,7 +2,10 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::{resource::Gvk, schema::table};
+use crate::{
+    resource::Gvk,
+    schema::{Type, table},
+};
 
 fn deployment() -> Type {
     table().by_gvk(&Gvk::new("apps", "v1", "Deployment")).expect("Deployment")

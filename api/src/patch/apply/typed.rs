@@ -1,45 +1,79 @@
 //! Values walked along the schema: their field sets, merging, and removal by field set.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+};
 
 use serde_json::{Map, Value};
 
 use super::set::Set;
 use crate::schema::{Element, Field, FieldKind, ListType, Type};
 
+/// A schema to walk along. Each has its own copy of the walk, so types of the table pay nothing for the others.
+pub trait Typed: Copy + fmt::Debug {
+    /// What tells the elements of a keyed list apart.
+    type Keys: Copy + fmt::Debug;
+
+    /// How a value of this type merges.
+    fn shape(self) -> Shape<Self>;
+
+    /// How a member of a struct of this type merges.
+    fn member(self, name: &str) -> Shape<Self>;
+
+    /// Calls `found` with each member that is a key of its list.
+    fn each_key(keys: Self::Keys, found: impl FnMut(&str));
+
+    /// What a member of a struct of this type is if it is absent.
+    fn default_of(self, name: &str) -> Option<Value>;
+}
+
 /// How a value merges.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Shape {
+pub enum Shape<T: Typed> {
     /// As a whole: single values, atomic lists and structs.
     Leaf,
     /// Field by field.
-    Struct(Type),
+    Struct(T),
     /// Member by member; members are of this type or leaves.
-    Map(Option<Type>),
+    Map(Option<T>),
     /// A list by value.
     Set,
     /// A list by the keys of its elements.
-    Keyed(Field, Type),
+    Keyed(T::Keys, T),
 }
 
-impl Shape {
-    pub(super) fn of_type(ty: Type) -> Self {
-        if ty.is_atomic() { Self::Leaf } else { Self::Struct(ty) }
+impl Typed for Type {
+    type Keys = Field;
+
+    fn shape(self) -> Shape<Self> {
+        if self.is_atomic() { Shape::Leaf } else { Shape::Struct(self) }
     }
 
-    fn of_field(field: &Field) -> Self {
+    fn member(self, name: &str) -> Shape<Self> {
+        let Some(field) = self.field(name) else { return Shape::Leaf };
         match (field.kind, field.list_type) {
-            (FieldKind::One(Element::Object(ty)), _) if !field.atomic => Self::of_type(ty),
+            (FieldKind::One(Element::Object(ty)), _) if !field.atomic => ty.shape(),
             (FieldKind::Map(element), _) if !field.atomic => match element {
-                Element::Object(ty) => Self::Map(Some(ty)),
-                _ => Self::Map(None),
+                Element::Object(ty) => Shape::Map(Some(ty)),
+                _ => Shape::Map(None),
             },
-            (FieldKind::List(_), Some(ListType::Set)) => Self::Set,
-            (FieldKind::List(Element::Object(ty)), Some(ListType::Map)) => Self::Keyed(*field, ty),
-            _ => Self::Leaf,
+            (FieldKind::List(_), Some(ListType::Set)) => Shape::Set,
+            (FieldKind::List(Element::Object(ty)), Some(ListType::Map)) => Shape::Keyed(field, ty),
+            _ => Shape::Leaf,
         }
     }
 
+    fn each_key(keys: Field, found: impl FnMut(&str)) {
+        keys.list_map_keys().for_each(found);
+    }
+
+    fn default_of(self, name: &str) -> Option<Value> {
+        serde_json::from_str(self.field(name)?.default?).ok()
+    }
+}
+
+impl<T: Typed> Shape<T> {
     /// The shape that fits a value: a value of another JSON type than the schema's is a leaf.
     fn for_value(self, value: &Value) -> Self {
         match (self, value) {
@@ -51,29 +85,33 @@ impl Shape {
     /// The shape of a member or element.
     fn child(self, key: &str) -> Self {
         match self {
-            Self::Struct(ty) => ty.field(key.get(2..).unwrap_or("")).map_or(Self::Leaf, |f| Self::of_field(&f)),
-            Self::Map(Some(ty)) | Self::Keyed(_, ty) => Self::of_type(ty),
+            Self::Struct(ty) => ty.member(key.get(2..).unwrap_or("")),
+            Self::Map(Some(ty)) | Self::Keyed(_, ty) => ty.shape(),
             _ => Self::Leaf,
         }
     }
 
     /// The path element of a list's element.
     fn element_key(self, item: &Value) -> String {
-        let Self::Keyed(field, ty) = self else { return format!("v:{item}") };
-        let mut keys = Map::new();
-        for key in field.list_map_keys() {
-            let default = || ty.field(key)?.default.and_then(|d| serde_json::from_str(d).ok());
-            keys.insert(key.to_owned(), item.get(key).cloned().or_else(default).unwrap_or(Value::Null));
-        }
-        format!("k:{}", Value::Object(keys))
+        let Self::Keyed(keys, ty) = self else { return format!("v:{item}") };
+        let mut found = Map::new();
+        T::each_key(keys, |key| {
+            let value = item.get(key).cloned().or_else(|| ty.default_of(key));
+            found.insert(key.to_owned(), value.unwrap_or(Value::Null));
+        });
+        format!("k:{}", Value::Object(found))
     }
 
     /// A key that an element has neither of itself nor by default.
     fn missing_key(self, item: &Value) -> Option<String> {
-        let Self::Keyed(field, ty) = self else { return None };
-        let has_default = |key: &str| ty.field(key).is_some_and(|field| field.default.is_some());
-        let missing = |key: &&str| item.get(*key).is_none_or(Value::is_null) && !has_default(key);
-        field.list_map_keys().find(missing).map(str::to_owned)
+        let Self::Keyed(keys, ty) = self else { return None };
+        let mut missing = None;
+        T::each_key(keys, |key| {
+            if missing.is_none() && item.get(key).is_none_or(Value::is_null) && ty.default_of(key).is_none() {
+                missing = Some(key.to_owned());
+            }
+        });
+        missing
     }
 }
 
@@ -85,7 +123,7 @@ enum Children<'a> {
 }
 
 impl<'a> Children<'a> {
-    fn of(value: Option<&'a Value>, shape: Shape) -> Self {
+    fn of<T: Typed>(value: Option<&'a Value>, shape: Shape<T>) -> Self {
         match (shape, value) {
             (Shape::Struct(_) | Shape::Map(_), Some(Value::Object(map))) => Self::Members(map),
             (Shape::Set | Shape::Keyed(..), Some(Value::Array(items))) => {
@@ -106,7 +144,7 @@ impl<'a> Children<'a> {
 }
 
 /// The paths of a value.
-pub(super) fn to_set(value: &Value, shape: Shape) -> Set {
+pub(super) fn to_set<T: Typed>(value: &Value, shape: Shape<T>) -> Set {
     let children = match (shape.for_value(value), value) {
         (shape @ (Shape::Struct(_) | Shape::Map(_)), Value::Object(map)) => {
             let member = |(name, value): (&String, &Value)| {
@@ -132,7 +170,7 @@ pub(super) fn to_set(value: &Value, shape: Shape) -> Set {
 }
 
 /// Whether every element of every list can be told from the others; what is wrong where, in upstream's words.
-pub(super) fn check(value: &Value, shape: Shape, path: &str) -> Result<(), String> {
+pub(super) fn check<T: Typed>(value: &Value, shape: Shape<T>, path: &str) -> Result<(), String> {
     match (shape.for_value(value), value) {
         (shape @ (Shape::Struct(_) | Shape::Map(_)), Value::Object(map)) => map.iter().try_for_each(|(name, value)| {
             let child = shape.child(&format!("f:{name}"));
@@ -162,7 +200,7 @@ pub(super) fn check(value: &Value, shape: Shape, path: &str) -> Result<(), Strin
 }
 
 /// Merges `config` into `live`.
-pub(super) fn merge(live: Value, config: &Value, shape: Shape) -> Value {
+pub(super) fn merge<T: Typed>(live: Value, config: &Value, shape: Shape<T>) -> Value {
     match (shape.for_value(config), live, config) {
         (shape @ (Shape::Struct(_) | Shape::Map(_)), Value::Object(mut live), Value::Object(config)) => {
             for (name, value) in config {
@@ -182,7 +220,7 @@ pub(super) fn merge(live: Value, config: &Value, shape: Shape) -> Value {
 }
 
 /// Elements of both, in the order of `config`; those of `live` alone keep their places before, between and after.
-fn merge_lists(live: Vec<Value>, config: &[Value], shape: Shape) -> Vec<Value> {
+fn merge_lists<T: Typed>(live: Vec<Value>, config: &[Value], shape: Shape<T>) -> Vec<Value> {
     let keyed = |items: &[Value]| -> Vec<String> { items.iter().map(|i| shape.element_key(i)).collect() };
     let (live_keys, config_keys) = (keyed(&live), keyed(config));
     let named: HashSet<&str> = config_keys.iter().map(String::as_str).collect();
@@ -213,7 +251,7 @@ fn merge_lists(live: Vec<Value>, config: &[Value], shape: Shape) -> Vec<Value> {
 }
 
 /// Removes what `last` has and `owned` has not.
-pub(super) fn remove_unowned(value: &mut Value, shape: Shape, last: &Set, owned: &Set) {
+pub(super) fn remove_unowned<T: Typed>(value: &mut Value, shape: Shape<T>, last: &Set, owned: &Set) {
     match (shape, value) {
         (Shape::Struct(_) | Shape::Map(_), Value::Object(map)) => {
             for (key, last) in last.children.iter() {
@@ -234,7 +272,7 @@ pub(super) fn remove_unowned(value: &mut Value, shape: Shape, last: &Set, owned:
 }
 
 /// Removes inside of a member or element; whether it itself stays.
-fn stays(child: &mut Value, shape: Shape, last: &Set, owned: Option<&Set>) -> bool {
+fn stays<T: Typed>(child: &mut Value, shape: Shape<T>, last: &Set, owned: Option<&Set>) -> bool {
     let Some(owned) = owned else { return false };
     let was_empty = is_hollow(child);
     remove_unowned(child, shape, last, owned);
@@ -246,7 +284,7 @@ fn is_hollow(value: &Value) -> bool {
 }
 
 /// The paths of `all`, the set of `new`, where `old` has nothing or another value.
-pub(super) fn changed(all: &Set, old: &Value, new: &Value, shape: Shape) -> Set {
+pub(super) fn changed<T: Typed>(all: &Set, old: &Value, new: &Value, shape: Shape<T>) -> Set {
     let (old, new) = (Children::of(Some(old), shape), Children::of(Some(new), shape));
     let difference = |(key, inner): (&String, &Set)| {
         let difference = match (old.get(key), new.get(key)) {
@@ -260,7 +298,7 @@ pub(super) fn changed(all: &Set, old: &Value, new: &Value, shape: Shape) -> Set 
 }
 
 /// Whether both have the same value at a path.
-pub(super) fn is_same_at(a: &Value, b: &Value, shape: Shape, path: &[String]) -> bool {
+pub(super) fn is_same_at<T: Typed>(a: &Value, b: &Value, shape: Shape<T>, path: &[String]) -> bool {
     let (mut a, mut b, mut shape) = (a, b, shape);
     for key in path {
         let (of_a, of_b) = (Children::of(Some(a), shape), Children::of(Some(b), shape));
@@ -271,11 +309,11 @@ pub(super) fn is_same_at(a: &Value, b: &Value, shape: Shape, path: &[String]) ->
 }
 
 /// Calls `found` with every leaf that `theirs` and `mine` share and that is not the same in `live` and `merged`.
-pub(super) fn clashes(
+pub(super) fn clashes<T: Typed>(
     theirs: &Set,
     mine: &Set,
     values: (Option<&Value>, Option<&Value>),
-    shape: Shape,
+    shape: Shape<T>,
     path: &mut Vec<String>,
     found: &mut impl FnMut(&[String]),
 ) {

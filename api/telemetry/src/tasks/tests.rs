@@ -38,6 +38,17 @@ async fn tasks_that_end_as_told_are_no_failure() {
     assert_eq!(tasks.watch().await.unwrap_err().to_string(), "one has ended");
 }
 
+#[tokio::test]
+async fn those_that_work_for_others_outlive_the_first_that_ends() {
+    let mut tasks = group();
+    let stop = tasks.stop();
+    tasks.add("the writer of statuses", async move { stop.cancelled().await });
+    tasks.add("the writer of events", async { panic!("a bug") });
+    assert_eq!(tasks.first_end().await.unwrap_err().to_string(), "the writer of events has died");
+    assert!(!tasks.stop().is_cancelled());
+    tasks.finish(LONG).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_does_not_end_in_time_is_cut_off() {
     let mut tasks = group();
@@ -102,6 +113,21 @@ async fn a_task_that_is_kept_is_started_again_and_unwell_until_it_is_steady() {
     assert!((250..=501).contains(&between(0, 1)), "the first pause: {told:?}");
     assert!((500..=1001).contains(&between(1, 2)), "twice that: {told:?}");
     assert!((60_250..=60_501).contains(&between(2, 3)), "as at first, it had been well: {told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_panics_before_it_waits_for_anything_is_kept_as_well() {
+    let (mut tasks, health) = (group(), Health::default());
+    let starts = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&starts);
+    tasks.keep("the part", PAUSES, &health, move |stop| {
+        *counted.lock() += 1;
+        assert!(*counted.lock() > 1, "a bug");
+        async move { stop.cancelled().await }
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(*starts.lock(), 2);
+    tasks.finish(LONG).await;
 }
 
 #[test]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::{published::GroupVersion, tests::published};
 
 fn parse(document: &Document) -> Value {
     serde_json::from_slice(&document.body).unwrap()
@@ -35,15 +36,15 @@ fn accept_header_chooses_the_form() {
 
 #[test]
 fn aggregated_documents_say_their_content_type() {
-    let document = apis(Form::AggregatedV2);
+    let document = apis(&published(), Form::AggregatedV2);
     assert_eq!(document.content_type, "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
     assert_eq!(parse(&document)["apiVersion"], "apidiscovery.k8s.io/v2");
-    assert_eq!(parse(&apis(Form::AggregatedV2beta1))["apiVersion"], "apidiscovery.k8s.io/v2beta1");
+    assert_eq!(parse(&apis(&published(), Form::AggregatedV2beta1))["apiVersion"], "apidiscovery.k8s.io/v2beta1");
 }
 
 #[test]
 fn aggregated_core_has_pods_with_eviction() {
-    let core = parse(&api(Form::AggregatedV2, ""));
+    let core = parse(&api(&published(), Form::AggregatedV2, ""));
     assert_eq!(core["items"].as_array().unwrap().len(), 1);
     let version = &core["items"][0]["versions"][0];
     assert_eq!(version["version"], "v1");
@@ -59,7 +60,7 @@ fn aggregated_core_has_pods_with_eviction() {
 
 #[test]
 fn aggregated_groups_have_scale() {
-    let groups = parse(&apis(Form::AggregatedV2));
+    let groups = parse(&apis(&published(), Form::AggregatedV2));
     let apps = groups["items"].as_array().unwrap().iter().find(|item| item["metadata"]["name"] == "apps").unwrap();
     let deployments = find(&apps["versions"][0]["resources"], "resource", "deployments");
     let scale = find(&deployments["subresources"], "subresource", "scale");
@@ -68,20 +69,20 @@ fn aggregated_groups_have_scale() {
 
 #[test]
 fn legacy_documents_name_groups_and_versions() {
-    let core = parse(&api(Form::Legacy, "10.0.0.1:6443"));
+    let core = parse(&api(&published(), Form::Legacy, "10.0.0.1:6443"));
     assert_eq!(core["kind"], "APIVersions");
     assert_eq!(core["serverAddressByClientCIDRs"][0]["serverAddress"], "10.0.0.1:6443");
-    let groups = parse(&apis(Form::Legacy));
+    let groups = parse(&apis(&published(), Form::Legacy));
     let apps = find(&groups["groups"], "name", "apps");
     assert_eq!(apps["preferredVersion"], json!({"groupVersion": "apps/v1", "version": "v1"}));
-    assert_eq!(parse(&group("apps").unwrap())["kind"], "APIGroup");
-    assert!(group("").is_none());
-    assert!(group("nosuch").is_none());
+    assert_eq!(parse(&group(&published(), "apps").unwrap())["kind"], "APIGroup");
+    assert!(group(&published(), "").is_none());
+    assert!(group(&published(), "nosuch").is_none());
 }
 
 #[test]
 fn legacy_resource_lists_have_subresources() {
-    let list = parse(&resources("", "v1").unwrap());
+    let list = parse(&resources(&published(), "", "v1").unwrap());
     assert_eq!(list["groupVersion"], "v1");
     let eviction = find(&list["resources"], "name", "pods/eviction");
     assert_eq!(
@@ -91,16 +92,16 @@ fn legacy_resource_lists_have_subresources() {
     let token = find(&list["resources"], "name", "serviceaccounts/token");
     assert_eq!(token["kind"], "TokenRequest");
     assert_eq!(find(&list["resources"], "name", "nodes")["namespaced"], false);
-    assert!(resources("apps", "v9").is_none());
+    assert!(resources(&published(), "apps", "v9").is_none());
 }
 
 #[test]
 fn every_kind_is_discovered_once() {
-    let mut count = 0;
-    for (group, version) in group_versions() {
-        let list = parse(&resources(group, version).unwrap());
+    let (mut count, published) = (0, published());
+    for GroupVersion { group, version, .. } in &published.versions {
+        let list = parse(&resources(&published, group, version).unwrap());
         count +=
             list["resources"].as_array().unwrap().iter().filter(|r| !r["name"].as_str().unwrap().contains('/')).count();
     }
-    assert_eq!(count, infos().count());
+    assert_eq!(count, published.resources.len());
 }

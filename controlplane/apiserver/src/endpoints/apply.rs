@@ -2,8 +2,9 @@
 //!
 //! Source: `k8s.io/apiserver/pkg/endpoints/handlers/patch.go`, `applyPatcher` at v1.37.
 
+use coracle_admission::Operation;
 use coracle_api::{
-    decode::{self, ContentType, Decoded, FieldValidation},
+    decode::{ContentType, Decoded, FieldValidation},
     meta,
     resource::Gvk,
     status::{FieldErrors, Reason, Status},
@@ -17,7 +18,7 @@ use coracle_registry::{
 use serde_json::{Map, Value};
 
 use super::{Call, create, update::check_name};
-use crate::{admission, reply::Reply};
+use crate::reply::Reply;
 
 /// An object that comes and goes between reading and making it.
 const TRIES: usize = 5;
@@ -28,11 +29,11 @@ pub(crate) async fn apply(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
     let options = call.write_options()?;
     let config = Configuration::of(call, &call.resource.gvk, part)?;
     let manager = call.field_manager().applying();
-    let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
-    let target = Change { tries: Some(TRIES), ..admission::change(call, part, options, &admit, &manager) };
+    let request = call.write(Operation::Update, options);
+    let target = Change { tries: Some(TRIES), ..call.change(part, options, &manager) };
     for _ in 0..TRIES {
         let change = |live: &Value| config.merged(call, &manager, live);
-        match call.server.update(call.resource, &target, change).await {
+        match call.server.update(&request, target, change).await {
             Err(status) if status.code == 404 && part == Part::Main => {}
             other => return call.written(other?, config.warnings),
         }
@@ -89,7 +90,8 @@ fn check_options(call: &Call<'_>) -> Result<(), Status> {
 
 /// The body as an object. Unlike elsewhere, what the schema does not know is an error: nobody could own it.
 fn decoded(call: &Call<'_>, gvk: &Gvk) -> Result<Decoded, Status> {
-    let decoded = decode::decode(&call.body, ContentType::Yaml, gvk, FieldValidation::Warn)?;
+    let read = |validation| super::decoded(call.resource, &call.body, ContentType::Yaml, gvk, validation);
+    let decoded = read(FieldValidation::Warn)?;
     check_name(call, &decoded.object)?;
     let unknown =
         decoded.warnings.iter().find_map(|warning| warning.strip_prefix("unknown field \"")?.strip_suffix('"'));
@@ -104,7 +106,7 @@ fn decoded(call: &Call<'_>, gvk: &Gvk) -> Result<Decoded, Status> {
     }
     match call.field_validation()? {
         FieldValidation::Warn => Ok(decoded),
-        other => decode::decode(&call.body, ContentType::Yaml, gvk, other),
+        other => read(other),
     }
 }
 
@@ -151,7 +153,7 @@ async fn make(
     if !meta::uid(config).is_empty() {
         return Err(Status::not_found(&call.resource.group_resource, &call.info.name));
     }
-    create::authorize(call)?;
+    create::authorize(call).await?;
     let object = manager.apply(call.resource, None, config, false)?;
     create::make(call, object, options, manager).await
 }

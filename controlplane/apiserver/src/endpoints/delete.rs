@@ -1,12 +1,13 @@
 //! DELETE of one object, and of a collection.
 
+use coracle_admission::{Operation, Request};
 use coracle_api::{
     decode, meta,
     resource::Gvk,
     status::{FieldErrors, Status},
 };
 use coracle_registry::store::{
-    cache_status,
+    WriteOptions, cache_status,
     delete::{DeleteOptions, Deleted, Propagation},
 };
 use http::StatusCode;
@@ -30,19 +31,14 @@ const RETURNED: &[&str] = &[
     "serviceaccounts",
     "services",
 ];
-const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
 
 /// Deletes one object.
 pub(crate) async fn delete(call: &Call<'_>) -> Result<Reply, Status> {
     let shape = call.shape()?;
     let options = parse_options(call)?;
-    let (namespace, name) = (call.info.namespace.as_ref(), call.info.name.as_ref());
-    if call.resource.is_core("namespaces") && IMMORTAL.contains(&name) {
-        return Err(Status::forbidden(&call.resource.group_resource, name, "this namespace may not be deleted"));
-    }
-    match call.server.store.delete(call.resource, namespace, name, &options).await? {
+    match call.server.delete(&request(call, &options), &options).await? {
         Deleted::Gone { json, .. }
-            if call.resource.info.group.is_empty() && RETURNED.contains(&call.resource.info.plural) =>
+            if call.resource.info.group.is_empty() && RETURNED.contains(&&*call.resource.info.plural) =>
         {
             Ok(call.object(json, shape))
         }
@@ -67,10 +63,8 @@ pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Reply, Status> 
     let mut items = Vec::with_capacity(found.entries.len());
     for entry in &found.entries {
         let namespace = entry.namespace().unwrap_or_default();
-        if call.resource.is_core("namespaces") && IMMORTAL.contains(&entry.name()) {
-            continue;
-        }
-        match call.server.store.delete(call.resource, namespace, entry.name(), &options).await {
+        let request = Request { namespace, name: entry.name(), ..request(call, &options) };
+        match call.server.delete(&request, &options).await {
             Ok(_) => items.push(call.resource.shown_json(entry.json_bytes())),
             Err(status) if status.code == 404 => {}
             Err(status) => return Err(status),
@@ -86,11 +80,15 @@ pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Reply, Status> 
     Ok(Reply::json(body))
 }
 
+fn request<'a>(call: &'a Call<'_>, options: &DeleteOptions) -> Request<'a> {
+    call.write(Operation::Delete, WriteOptions { dry_run: options.dry_run })
+}
+
 fn success(call: &Call<'_>, object: &Value) -> Value {
-    let info = call.resource.info;
+    let info = &call.resource.info;
     let mut details = json!({"name": meta::name(object), "kind": info.plural, "uid": meta::uid(object)});
     if !info.group.is_empty() {
-        details["group"] = info.group.into();
+        details["group"] = (*info.group).into();
     }
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 }

@@ -63,7 +63,7 @@ pub(crate) async fn list(call: &Call<'_>) -> Result<Reply, Status> {
         Form::Object => Reply::json(body()),
         Form::Table(version) => {
             let options = TableOptions { version, include: shape.include, with_columns: true, now_secs: now_secs() };
-            Reply::line(&table::render(call.resource.strategy, objects, options, &meta))
+            Reply::line(&table::render(&*call.resource.strategy, objects, options, &meta))
         }
         Form::PartialObjectMetadata(version) => Reply::line(&table::partial_metadata_list(objects, version, &meta)),
     })

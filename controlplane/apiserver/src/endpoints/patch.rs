@@ -1,5 +1,6 @@
 //! PATCH of an object or of its status. Server-side apply is in [`super::apply`].
 
+use coracle_admission::Operation;
 use coracle_api::{
     meta, patch,
     resource::Gvk,
@@ -11,7 +12,7 @@ use http::header;
 use serde_json::Value;
 
 use super::{Call, update::check_name};
-use crate::{admission, reply::Reply};
+use crate::reply::Reply;
 
 /// A lost race is run again so often, as upstream.
 const TRIES: usize = 6;
@@ -61,12 +62,11 @@ pub(crate) async fn patch(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
         return Box::pin(super::apply::apply(call, part)).await;
     }
     let mut warnings = Vec::new();
-    let (manager, admit) =
-        (call.field_manager(), |new: &mut Value, old: &Value| admission::check_update(call, new, old));
-    let target = Change { tries: Some(TRIES), ..admission::change(call, part, options, &admit, &manager) };
+    let manager = call.field_manager();
+    let target = Change { tries: Some(TRIES), ..call.change(part, options, &manager) };
     let written = call
         .server
-        .update(call.resource, &target, |current| {
+        .update(&call.write(Operation::Update, options), target, |current| {
             let gvk = &call.resource.gvk;
             let mut decoded = call.recheck(&apply(call, gvk, format, current)?, gvk)?;
             check_name(call, &decoded.object)?;

@@ -1,5 +1,6 @@
 //! PUT of an object or of its status.
 
+use coracle_admission::Operation;
 use coracle_api::{
     meta,
     resource::Gvk,
@@ -13,7 +14,7 @@ use coracle_registry::{
 use serde_json::Value;
 
 use super::{Call, create};
-use crate::{admission, reply::Reply};
+use crate::reply::Reply;
 
 /// An object that comes and goes between looking for it and making it.
 const TRIES: usize = 5;
@@ -24,9 +25,8 @@ pub(crate) async fn update(call: &Call<'_>, part: Part) -> Result<Reply, Status>
     let options = call.write_options()?;
     let decoded = call.decode(&call.resource.gvk)?;
     check_name(call, &decoded.object)?;
-    let (manager, admit) =
-        (call.field_manager(), |new: &mut Value, old: &Value| admission::check_update(call, new, old));
-    let target = admission::change(call, part, options, &admit, &manager);
+    let manager = call.field_manager();
+    let (request, target) = (call.write(Operation::Update, options), call.change(part, options, &manager));
     // Few races are lost: what was sent is read again after one, not copied for every request.
     let mut sent = Some(decoded.object);
     let mut again = || match sent.take() {
@@ -35,7 +35,7 @@ pub(crate) async fn update(call: &Call<'_>, part: Part) -> Result<Reply, Status>
     };
     for _ in 0..TRIES {
         let replace = |_: &Value| again().and_then(|object| versioned(call, object));
-        match call.server.update(call.resource, &target, replace).await {
+        match call.server.update(&request, target, replace).await {
             Err(status) if status.code == 404 && part == Part::Main && call.resource.info.create_on_update => {}
             other => return call.written(other?, decoded.warnings),
         }
@@ -55,8 +55,8 @@ fn versioned(call: &Call<'_>, object: Value) -> Result<Value, Status> {
     let mut errors = FieldErrors::default();
     errors.invalid_text("metadata.resourceVersion", "0x0", "must be specified for an update");
     // Upstream names the resource here, not the kind.
-    let info = call.resource.info;
-    Err(Status::invalid(&Gvk::new(info.group, info.version, info.plural), &call.info.name, errors))
+    let info = &call.resource.info;
+    Err(Status::invalid(&Gvk::new(&*info.group, &*info.version, &*info.plural), &call.info.name, errors))
 }
 
 /// Makes what is not there, if the user may make it. What names a version or an identity was there once.
@@ -75,7 +75,7 @@ async fn make(
         let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: ");
         return Err(Status::conflict(resource, &call.info.name, why));
     }
-    create::authorize(call)?;
+    create::authorize(call).await?;
     create::make(call, object, options, manager).await
 }
 

@@ -208,7 +208,7 @@ impl Encoder {
             now_secs: now_secs(),
         };
         let meta = ListMeta { resource_version: revision, ..ListMeta::default() };
-        table::render(self.resource.strategy, object, options, &meta)
+        table::render(&*self.resource.strategy, object, options, &meta)
     }
 
     fn bookmark(&mut self, revision: Revision, ends_initial: bool) -> Bytes {
@@ -219,7 +219,7 @@ impl Encoder {
         }
         let object = match self.shape.form {
             Form::Table(_) => self.table(None, &revision),
-            Form::Object => bookmark_object(&self.resource.gvk.api_version(), self.resource.info.kind, &metadata),
+            Form::Object => bookmark_object(&self.resource.gvk.api_version(), &self.resource.info.kind, &metadata),
             Form::PartialObjectMetadata(version) => {
                 bookmark_object(version.api_version(), "PartialObjectMetadata", &metadata)
             }

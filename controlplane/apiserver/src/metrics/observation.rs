@@ -7,7 +7,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use coracle_registry::strategy::{ResourceInfo, Subresource};
+use coracle_registry::{
+    api_resource::{ApiResource, Text},
+    strategy::Subresource,
+};
 use futures::{Stream, StreamExt as _, stream::BoxStream};
 use http::{Method, Response, StatusCode};
 use prometheus_client::metrics::gauge::Gauge;
@@ -26,7 +29,7 @@ pub(crate) struct Observation<'a> {
     metrics: &'a Metrics,
     started: Instant,
     request: Request,
-    kind: &'static str,
+    kind: Text,
     is_long: bool,
     in_flight: Option<Count>,
 }
@@ -43,12 +46,14 @@ impl<'a> Observation<'a> {
             _ => "other",
         };
         let component = "apiserver";
-        let request = Request { component, group: "", resource: "", scope: "", subresource: "", verb, version: "" };
-        Self { metrics, started: Instant::now(), request, kind: "", is_long: false, in_flight: None }
+        let none = Text::Borrowed("");
+        let (group, resource, version, kind) = (none.clone(), none.clone(), none.clone(), none);
+        let request = Request { component, group, resource, scope: "", subresource: "", verb, version };
+        Self { metrics, started: Instant::now(), request, kind, is_long: false, in_flight: None }
     }
 
     /// It is about this resource.
-    pub(crate) fn is_about(&mut self, info: &ResourceRequest<'_>, resource: &ResourceInfo) {
+    pub(crate) fn is_about(&mut self, info: &ResourceRequest<'_>, resource: &ApiResource) {
         let subresource = resource.subresources.iter().find(|one| one.name() == info.subresource);
         let is_stream = subresource.is_some_and(|one| STREAMS.contains(one));
         let scope = match (info.name.is_empty(), info.namespace.is_empty()) {
@@ -56,16 +61,16 @@ impl<'a> Observation<'a> {
             (true, true) => "cluster",
             (false, _) => "resource",
         };
-        self.kind = resource.kind;
+        self.kind = resource.kind.clone();
         self.is_long = is_stream || info.verb == Verb::Watch || subresource == Some(&Subresource::Log);
         self.request = Request {
             component: "apiserver",
-            group: resource.group,
-            resource: resource.plural,
+            group: resource.group.clone(),
+            resource: resource.plural.clone(),
             scope,
             subresource: subresource.map_or("", |one| one.name()),
             verb: if is_stream { "CONNECT" } else { verb(info.verb, self.request.verb) },
-            version: resource.version,
+            version: resource.version.clone(),
         };
     }
 
@@ -77,7 +82,7 @@ impl<'a> Observation<'a> {
 
     /// It has been answered.
     pub(crate) fn finish(self, response: Response<Body>) -> Response<Body> {
-        let Request { component, group, resource, scope, subresource, verb, version } = self.request;
+        let Request { component, group, resource, scope, subresource, verb, version } = self.request.clone();
         let code = u32::from(response.status().as_u16());
         let dry_run = "";
         let answer = Answer { code, component, dry_run, group, resource, scope, subresource, verb, version };
@@ -92,6 +97,7 @@ impl<'a> Observation<'a> {
         }
         let mut counts = vec![Count::of(&self.metrics.long_running.get_or_create_owned(&self.request))];
         if verb == "WATCH" {
+            let Request { group, version, .. } = self.request;
             let watched = Watched { group, kind: self.kind, version };
             counts.push(Count::of(&self.metrics.watchers.get_or_create_owned(&watched)));
         }

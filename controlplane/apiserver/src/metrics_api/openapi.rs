@@ -3,9 +3,11 @@
 //!
 //! Source: `k8s.io/metrics/pkg/apis/metrics/v1beta1/types.go` at v1.37.
 
+use coracle_api::schema;
 use serde_json::{Map, Value, json};
 
 use super::{GROUP, VERSION};
+use crate::published::Definitions;
 
 const PREFIX: &str = "io.k8s.metrics.pkg.apis.metrics.v1beta1.";
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
@@ -13,20 +15,21 @@ const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
 const USAGE: &str = "The memory usage is the memory working set.";
 
 /// The types of other groups that these refer to.
-pub(crate) const FOREIGN: [&str; 4] = [
+const FOREIGN: [&str; 4] = [
     "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta",
     "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta",
     "io.k8s.apimachinery.pkg.apis.meta.v1.Time",
     QUANTITY,
 ];
 
-/// What a kind of this group is called in OpenAPI.
-pub(crate) fn name_of(group: &str, version: &str, kind: &str) -> Option<String> {
-    (group == GROUP && version == VERSION).then(|| format!("{PREFIX}{kind}"))
+/// What OpenAPI tells of a kind of this group.
+pub(super) fn definitions(kind: &str) -> Definitions {
+    let foreign = FOREIGN.iter().filter_map(|name| schema::table().by_name(name)).collect();
+    Definitions { name: format!("{PREFIX}{kind}"), schemas: Box::new(schemas), foreign }
 }
 
 /// Every type, by name. A reference is `ref_prefix` and a name.
-pub(crate) fn schemas(ref_prefix: &str) -> Vec<(String, Value)> {
+fn schemas(ref_prefix: &str) -> Vec<(String, Value)> {
     let list = |of: &str, what: &str| {
         let items = json!({"type": "array", "description": format!("List of {what} metrics."),
             "items": {"$ref": format!("{ref_prefix}{PREFIX}{of}")}});

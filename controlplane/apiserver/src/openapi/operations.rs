@@ -1,9 +1,10 @@
 //! One operation: its parameters, bodies and Kubernetes' extensions.
 
-use coracle_registry::strategy::{ResourceInfo, Scope, Subresource};
+use coracle_registry::strategy::{Scope, Subresource};
 use serde_json::{Map, Value, json};
 
-use super::{META, REF_PREFIX, schema_name};
+use super::{META, REF_PREFIX};
+use crate::published::Shown;
 
 /// Media types of patches, in upstream's order.
 const PATCH_TYPES: [&str; 4] = [
@@ -13,10 +14,12 @@ const PATCH_TYPES: [&str; 4] = [
     "application/apply-patch+yaml",
 ];
 
+const PATCH_TYPES_OF_CUSTOM: [&str; 3] = [PATCH_TYPES[0], PATCH_TYPES[1], PATCH_TYPES[3]];
+
 /// What an operation is about.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
-    pub(super) info: &'a ResourceInfo,
+    pub(super) shown: &'a Shown,
     pub(super) sub: Option<Subresource>,
     /// A namespaced resource, listed across namespaces.
     pub(super) in_all_namespaces: bool,
@@ -87,14 +90,20 @@ impl Action {
     }
 }
 
-impl Target<'_> {
+impl<'a> Target<'a> {
     /// Group, version and kind that the operation speaks.
-    pub(super) fn kind(&self) -> (&'static str, &'static str, &'static str) {
-        self.sub.and_then(|sub| sub.foreign_kind(self.info)).unwrap_or((
-            self.info.group,
-            self.info.version,
-            self.info.kind,
-        ))
+    pub(super) fn kind(&self) -> (&'a str, &'a str, &'a str) {
+        let info = &self.shown.info;
+        let foreign = self.sub.and_then(|sub| sub.foreign_kind(&info.kind));
+        foreign.unwrap_or((&*info.group, &*info.version, &*info.kind))
+    }
+
+    /// A reference to the schema of a kind.
+    fn schema_of(&self, group: &str, version: &str, kind: &str) -> Value {
+        match self.shown.schema_name(group, version, kind) {
+            Some(name) => reference(&name),
+            None => json!({"type": "object"}),
+        }
     }
 }
 
@@ -122,14 +131,14 @@ impl Operation<'_> {
 
     /// `apps_v1`
     fn tag(&self) -> String {
-        let info = self.target.info;
+        let info = &self.target.shown.info;
         let group = if info.group.is_empty() { "core" } else { info.group.split('.').next().unwrap_or_default() };
         format!("{group}_{}", info.version)
     }
 
     /// `readAppsV1NamespacedDeploymentStatus`
     fn id(&self) -> String {
-        let info = self.target.info;
+        let info = &self.target.shown.info;
         let tag: String = self.tag().split('_').map(capitalized).collect();
         let namespaced = match info.scope {
             Scope::Namespaced if !self.target.in_all_namespaces => "Namespaced",
@@ -197,7 +206,7 @@ impl Operation<'_> {
     fn request_body(&self) -> Option<Value> {
         let (types, schema): (&[&str], _) = match self.action {
             Action::Post | Action::Put => (&["*/*"], self.own_schema()),
-            Action::Patch => (&PATCH_TYPES, reference(&format!("{META}Patch"))),
+            Action::Patch => (self.patch_types(), reference(&format!("{META}Patch"))),
             Action::Delete | Action::DeleteCollection => (&["*/*"], reference(&format!("{META}DeleteOptions"))),
             _ => return None,
         };
@@ -206,6 +215,11 @@ impl Operation<'_> {
             body["required"] = true.into();
         }
         Some(body)
+    }
+
+    /// A strategic merge needs a type of the schema table.
+    fn patch_types(&self) -> &'static [&'static str] {
+        if self.target.shown.definitions.is_none() { &PATCH_TYPES } else { &PATCH_TYPES_OF_CUSTOM }
     }
 
     fn responses(&self) -> Value {
@@ -235,25 +249,18 @@ impl Operation<'_> {
 
     fn own_schema(&self) -> Value {
         let (group, version, kind) = self.target.kind();
-        schema_of(group, version, kind)
+        self.target.schema_of(group, version, kind)
     }
 
     fn list_schema(&self) -> Value {
-        let info = self.target.info;
-        schema_of(info.group, info.version, &format!("{}List", info.kind))
+        let info = &self.target.shown.info;
+        self.target.schema_of(&info.group, &info.version, &format!("{}List", info.kind))
     }
 }
 
 fn capitalized(word: &str) -> String {
     let mut chars = word.chars();
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
-}
-
-fn schema_of(group: &str, version: &str, kind: &str) -> Value {
-    match schema_name(group, version, kind) {
-        Some(name) => reference(&name),
-        None => json!({"type": "object"}),
-    }
 }
 
 fn reference(name: &str) -> Value {

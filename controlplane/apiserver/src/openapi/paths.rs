@@ -1,13 +1,18 @@
 //! The paths of a resource and of its subresources, with the operations on each.
 
-use coracle_registry::strategy::{ResourceInfo, Scope, Subresource};
+use coracle_registry::{
+    api_resource::ApiResource,
+    strategy::{Scope, Subresource},
+};
 use serde_json::{Map, Value, json};
 
 use super::operations::{Action, Operation, Target, parameter};
+use crate::published::Shown;
 
 /// Adds every path of a resource.
-pub(super) fn of_resource(paths: &mut Map<String, Value>, info: &ResourceInfo) {
-    let root = match info.group {
+pub(super) fn of_resource(paths: &mut Map<String, Value>, shown: &Shown) {
+    let info = &shown.info;
+    let root = match &*info.group {
         "" => format!("/api/{}", info.version),
         group => format!("/apis/{group}/{}", info.version),
     };
@@ -15,7 +20,7 @@ pub(super) fn of_resource(paths: &mut Map<String, Value>, info: &ResourceInfo) {
         Scope::Namespaced => format!("{root}/namespaces/{{namespace}}/{}", info.plural),
         Scope::Cluster => format!("{root}/{}", info.plural),
     };
-    let target = Target { info, sub: None, in_all_namespaces: false };
+    let target = Target { shown, sub: None, in_all_namespaces: false };
     let collection = [("create", Action::Post), ("list", Action::List), ("deletecollection", Action::DeleteCollection)];
     add(paths, base.clone(), &target, &allowed(info, &collection), &[]);
     let item_path = format!("{base}/{{name}}");
@@ -25,14 +30,14 @@ pub(super) fn of_resource(paths: &mut Map<String, Value>, info: &ResourceInfo) {
         let target = Target { in_all_namespaces: true, ..target };
         add(paths, format!("{root}/{}", info.plural), &target, &allowed(info, &[("list", Action::List)]), &[]);
     }
-    for sub in info.subresources {
+    for sub in info.subresources.iter() {
         let target = Target { sub: Some(*sub), ..target };
         let path = format!("{item_path}/{}", sub.name());
         add(paths, path, &target, actions(*sub), &["name"]);
     }
 }
 
-fn allowed(info: &ResourceInfo, verbs: &[(&str, Action)]) -> Vec<Action> {
+fn allowed(info: &ApiResource, verbs: &[(&str, Action)]) -> Vec<Action> {
     verbs.iter().filter(|(verb, _)| info.verbs.contains(verb)).map(|(_, action)| *action).collect()
 }
 
@@ -58,7 +63,7 @@ fn add(paths: &mut Map<String, Value>, path: String, target: &Target<'_>, action
         return;
     }
     let mut parameters: Vec<Value> = names.iter().map(|name| path_parameter(name, target)).collect();
-    if target.info.scope == Scope::Namespaced && !target.in_all_namespaces {
+    if target.shown.info.scope == Scope::Namespaced && !target.in_all_namespaces {
         parameters.push(path_parameter("namespace", target));
     }
     parameters.push(parameter("pretty", "string", "If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or command-line HTTP tool (curl and wget)."));

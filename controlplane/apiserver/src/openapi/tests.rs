@@ -1,28 +1,34 @@
 use std::{collections::BTreeSet, path::PathBuf};
 
 use super::*;
+use crate::tests::published;
 
-fn parse(path: &str) -> Value {
-    serde_json::from_slice(&get(path).unwrap_or_else(|| panic!("no {path}")).body).unwrap()
+fn parse(name: &str) -> Value {
+    let published = published();
+    let document = of_version(&published, name).unwrap_or_else(|| panic!("no {name}"));
+    serde_json::from_slice(&document.plain()).unwrap()
 }
 
 #[test]
 fn the_index_names_every_document_with_a_hash() {
-    let index = parse("/openapi/v3");
+    let published = published();
+    let index: Value = serde_json::from_slice(&index(&published)).unwrap();
     let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap();
     assert!(url.starts_with("/openapi/v3/apis/apps/v1?hash="), "{url}");
-    for (group, version) in group_versions() {
+    for GroupVersion { group, version, .. } in &published.versions {
         let name = document_name(group, version);
-        assert!(index["paths"][&name].is_object(), "{name}");
-        assert!(get(&format!("/openapi/v3/{name}")).is_some(), "{name}");
+        let tag = &of_version(&published, &name).unwrap().tag;
+        let url = index["paths"][&name]["serverRelativeURL"].as_str().unwrap();
+        assert!(url.ends_with(&format!("?hash={}", tag.trim_matches('"'))), "{name}: {url} {tag}");
     }
-    assert!(get("/openapi/v3/apis/nosuch/v1").is_none());
-    assert!(get("/openapi/v2").is_none());
+    for absent in ["apis/nosuch/v1", "nosuch", ""] {
+        assert!(of_version(&published, absent).is_none(), "{absent}");
+    }
 }
 
 #[test]
 fn patch_says_what_kubectl_looks_for() {
-    let document = parse("/openapi/v3/apis/apps/v1");
+    let document = parse("apis/apps/v1");
     let patch = &document["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"];
     assert_eq!(patch["x-kubernetes-action"], "patch");
     assert_eq!(
@@ -37,7 +43,7 @@ fn patch_says_what_kubectl_looks_for() {
 
 #[test]
 fn schemas_carry_kinds_and_merge_keys() {
-    let document = parse("/openapi/v3/apis/apps/v1");
+    let document = parse("apis/apps/v1");
     let schemas = &document["components"]["schemas"];
     assert_eq!(
         schemas["io.k8s.api.apps.v1.Deployment"]["x-kubernetes-group-version-kind"],
@@ -51,7 +57,7 @@ fn schemas_carry_kinds_and_merge_keys() {
 
 #[test]
 fn metrics_are_explained() {
-    let document = parse("/openapi/v3/apis/metrics.k8s.io/v1beta1");
+    let document = parse("apis/metrics.k8s.io/v1beta1");
     let read = &document["paths"]["/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods/{name}"]["get"];
     let name = "io.k8s.metrics.pkg.apis.metrics.v1beta1.PodMetrics";
     let schema = &read["responses"]["200"]["content"]["application/json"]["schema"];
@@ -63,8 +69,9 @@ fn metrics_are_explained() {
 
 #[test]
 fn every_reference_has_its_schema() {
-    for (group, version) in group_versions() {
-        let text = document(group, version).unwrap();
+    let published = published();
+    for GroupVersion { group, version, .. } in &published.versions {
+        let text = document(&published, group, version);
         let value: Value = serde_json::from_str(&text).unwrap();
         let schemas = value["components"]["schemas"].as_object().unwrap();
         for part in text.split(REF_PREFIX).skip(1) {
@@ -87,9 +94,9 @@ fn golden_operations() -> Vec<Value> {
 }
 
 fn our_operations() -> BTreeSet<[String; 4]> {
-    let mut all = BTreeSet::new();
-    for (group, version) in group_versions() {
-        let document: Value = serde_json::from_str(&document(group, version).unwrap()).unwrap();
+    let (mut all, published) = (BTreeSet::new(), published());
+    for GroupVersion { group, version, .. } in &published.versions {
+        let document: Value = serde_json::from_str(&document(&published, group, version)).unwrap();
         for (path, item) in document["paths"].as_object().unwrap() {
             for (method, operation) in item.as_object().unwrap().iter().filter(|(method, _)| *method != "parameters") {
                 let action = operation["x-kubernetes-action"].as_str().unwrap().to_owned();
@@ -126,8 +133,9 @@ const NOT_SERVED: [&str; 8] = [
 fn every_path_of_a_served_version_is_served() {
     let golden = golden_operations();
     let ours: BTreeSet<_> = our_operations().into_iter().map(|[path, ..]| path).collect();
+    let published = published();
     let served = |path: &str| {
-        group_versions().into_iter().any(|(group, version)| {
+        published.versions.iter().any(|GroupVersion { group, version, .. }| {
             let root = if group.is_empty() { "/api/v1/".to_owned() } else { format!("/apis/{group}/{version}/") };
             path.starts_with(&root) && path != root && !path.starts_with(&format!("{root}watch/"))
         })

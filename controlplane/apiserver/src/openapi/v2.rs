@@ -1,23 +1,15 @@
 //! OpenAPI v2, for clients that are older than v3: one document of everything, as JSON or in gnostic's protobuf form.
 //!
-//! Rewritten from v3, path by path and type by type, so that no tree of the whole is ever in memory. It never changes while
-//! the process lives: what is kept is its compressed form, a tenth of it.
+//! Rewritten from v3, path by path and type by type, so that no tree of the whole is ever in memory. What is kept is its
+//! compressed form, a tenth of it.
 //!
 //! Source: `k8s.io/kube-openapi/pkg/handler` and `pkg/builder` at v1.37.
 
-use std::{
-    io::{Read as _, Write as _},
-    sync::LazyLock,
-};
-
-use bytes::Bytes;
-use coracle_api::schema::{self, Type};
-use flate2::{Compression, read::GzDecoder, write::GzEncoder};
+use coracle_api::schema;
 use serde_json::{Map, Value, json};
-use sha2::{Digest as _, Sha256};
 
-use super::{gnostic, paths, roots};
-use crate::{discovery::infos, metrics_api};
+use super::{gnostic, own_schemas, paths, roots};
+use crate::published::{Compressed, Published, Shown};
 
 const REF_PREFIX: &str = "#/definitions/";
 /// Schemas say in v2 what they say in v3 in other words.
@@ -60,46 +52,16 @@ impl Form {
     }
 }
 
-/// A document as it is kept.
-pub(crate) struct Cached {
-    /// With gzip.
-    pub(crate) compressed: Bytes,
-    /// In quotes, as `ETag` has it.
-    pub(crate) tag: String,
-}
-
-impl Cached {
-    fn make(form: Form) -> Self {
-        let document = document(form);
-        let tag = format!("\"{}\"", hex::encode_upper(Sha256::digest(&document)));
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-        let compressed = encoder.write_all(&document).and_then(|()| encoder.finish());
-        Self { compressed: compressed.expect("a vector takes everything").into(), tag }
-    }
-
-    /// For the few clients that do not take gzip.
-    pub(crate) fn plain(&self) -> Vec<u8> {
-        let mut document = Vec::new();
-        GzDecoder::new(&self.compressed[..]).read_to_end(&mut document).expect("it was compressed here");
-        document
-    }
-}
-
 /// The whole document, made when it is first asked for.
-pub(crate) fn cached(form: Form) -> &'static Cached {
-    static JSON: LazyLock<Cached> = LazyLock::new(|| Cached::make(Form::Json));
-    static PROTOBUF: LazyLock<Cached> = LazyLock::new(|| Cached::make(Form::Protobuf));
-    match form {
-        Form::Json => &JSON,
-        Form::Protobuf => &PROTOBUF,
-    }
+pub(crate) fn cached(published: &Published, form: Form) -> &Compressed {
+    published.openapi_v2[form as usize].get_or_init(|| Compressed::of(&document(published, form)))
 }
 
 /// The whole document.
-fn document(form: Form) -> Vec<u8> {
+fn document(published: &Published, form: Form) -> Vec<u8> {
     match form {
-        Form::Json => json_document(),
-        Form::Protobuf => gnostic::document(&frame(), paths(), definitions()),
+        Form::Json => json_document(published),
+        Form::Protobuf => gnostic::document(&frame(), paths(published), definitions(published)),
     }
 }
 
@@ -115,11 +77,11 @@ fn frame() -> Value {
     })
 }
 
-fn json_document() -> Vec<u8> {
+fn json_document(published: &Published) -> Vec<u8> {
     let mut out = frame().to_string().into_bytes();
     out.pop();
-    append_members(&mut out, "paths", paths());
-    append_members(&mut out, "definitions", definitions());
+    append_members(&mut out, "paths", paths(published));
+    append_members(&mut out, "definitions", definitions(published));
     out.push(b'}');
     out
 }
@@ -134,20 +96,21 @@ fn append_members(out: &mut Vec<u8>, of: &str, members: impl Iterator<Item = (St
 }
 
 /// Every path with its operations.
-fn paths() -> impl Iterator<Item = (String, Value)> {
-    infos().flat_map(|info| {
+fn paths(published: &Published) -> impl Iterator<Item = (String, Value)> {
+    published.resources.iter().flat_map(|shown| {
         let mut of_one = Map::new();
-        paths::of_resource(&mut of_one, info);
+        paths::of_resource(&mut of_one, shown);
         of_one.into_iter().map(|(path, item)| (path, path_item(item)))
     })
 }
 
 /// Every type that an operation refers to, or that another type does.
-fn definitions() -> impl Iterator<Item = (String, Value)> {
-    // Handles of two bytes each.
-    static TYPES: LazyLock<Vec<Type>> = LazyLock::new(|| schema::closure(&roots(&infos().collect::<Vec<_>>())));
-    let of_table = TYPES.iter().map(|ty| (ty.name().to_owned(), schema::openapi_v3_schema(*ty, REF_PREFIX)));
-    of_table.chain(metrics_api::openapi::schemas(REF_PREFIX)).map(|(name, schema)| {
+fn definitions(published: &Published) -> impl Iterator<Item = (String, Value)> {
+    let all: Vec<&Shown> = published.resources.iter().collect();
+    // Handles of two bytes each: the schemas are made one after the other.
+    let types = schema::closure(&roots(&all)).into_iter();
+    let of_table = types.map(|ty| (ty.name().to_owned(), schema::openapi_v3_schema(ty, REF_PREFIX)));
+    of_table.chain(own_schemas(&all, REF_PREFIX)).map(|(name, schema)| {
         let definition = definition(&name, schema);
         (name, definition)
     })
@@ -157,8 +120,8 @@ fn definition(name: &str, mut schema: Value) -> Value {
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         properties.values_mut().for_each(property);
     }
+    simplify(&mut schema);
     let Some(members) = schema.as_object_mut() else { return schema };
-    members.remove("oneOf");
     match name {
         QUANTITY => drop(members.insert("type".to_owned(), "string".into())),
         INT_OR_STRING => drop(members.insert("type".to_owned(), "string".into())),
@@ -166,6 +129,20 @@ fn definition(name: &str, mut schema: Value) -> Value {
         _ => {}
     }
     schema
+}
+
+/// Takes out what v2 has no words for, also in what schemas that came at run time hold within.
+fn simplify(schema: &mut Value) {
+    let Some(members) = schema.as_object_mut() else { return };
+    for unknown in ["oneOf", "anyOf", "allOf", "not", "nullable"] {
+        members.remove(unknown);
+    }
+    if let Some(properties) = members.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.values_mut().for_each(simplify);
+    }
+    for within in ["items", "additionalProperties"] {
+        members.get_mut(within).into_iter().for_each(simplify);
+    }
 }
 
 /// In v2 a reference stands beside other members, and defaults are not published.

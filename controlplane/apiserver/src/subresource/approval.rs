@@ -1,12 +1,12 @@
 //! `certificatesigningrequests/approval`: the conditions alone.
 
+use coracle_admission::Operation;
 use coracle_api::{meta, status::Status};
-use coracle_registry::{part::Part, store::update::Change};
+use coracle_registry::part::Part;
 use serde_json::{Value, json};
 
 use super::sent::Sent;
 use crate::{
-    admission,
     endpoints::{Call, update::check_name},
     reply::Reply,
 };
@@ -16,9 +16,8 @@ pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
     let options = call.write_options()?;
     let gvk = &call.resource.gvk;
     let sent = Sent::of(call, gvk, Part::Status)?;
-    let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
     let manager = sent.manager(call);
-    let target = Change { namespace: "", ..admission::change(call, Part::Status, options, &admit, &manager) };
+    let (request, target) = (call.write(Operation::Update, options), call.change(Part::Status, options, &manager));
     let mut warnings = Vec::new();
     let change = |old: &Value| {
         let mut wanted = sent.wanted(call, gvk, &manager, old)?;
@@ -29,7 +28,7 @@ pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
         warnings = wanted.warnings;
         Ok(wanted.object)
     };
-    let written = call.server.update(call.resource, &target, change).await?;
+    let written = call.server.update(&request, target, change).await?;
     call.written(written, warnings)
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Source: `pkg/registry/core/pod/storage/storage.go`, `assignPod` at v1.37.
 
+use coracle_admission::Operation;
 use coracle_api::{
     meta,
     resource::Gvk,
@@ -11,7 +12,7 @@ use coracle_registry::part::Part;
 use serde_json::{Value, json};
 
 use super::success;
-use crate::{admission, endpoints::Call, reply::Reply};
+use crate::{endpoints::Call, reply::Reply};
 
 /// Binds the pod.
 pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
@@ -23,14 +24,13 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
     check(&binding).map_err(|errors| Status::invalid(&gvk, name, errors))?;
-    let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
     let manager = call.field_manager();
-    let target = admission::change(call, Part::Internal, options, &admit, &manager);
+    let (request, target) = (call.write(Operation::Update, options), call.change(Part::Internal, options, &manager));
     let bind = |pod: &Value| {
         let conflict = |why: String| Status::conflict(&call.resource.group_resource, name, why);
         assign(pod, &binding).map_err(conflict)
     };
-    call.server.update(call.resource, &target, bind).await?;
+    call.server.update(&request, target, bind).await?;
     Ok(success())
 }
 

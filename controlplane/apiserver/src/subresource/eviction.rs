@@ -10,6 +10,7 @@ mod budget;
 
 use std::sync::Arc;
 
+use coracle_admission::Operation;
 use coracle_api::{
     meta,
     resource::Gvk,
@@ -33,7 +34,10 @@ const TRIES: usize = 20;
 
 /// Evicts the pod.
 pub(super) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
-    let options = delete_options(call)?;
+    let mut eviction = decode(call)?;
+    let options = delete_options(call, &eviction)?;
+    let request = call.write(Operation::Create, WriteOptions { dry_run: options.dry_run });
+    call.server.admit(&request, &mut eviction, None).await?;
     let mut tried = 1;
     loop {
         let pod = pod(call).await?;
@@ -73,7 +77,7 @@ async fn evict_guarded(call: &Call<'_>, pod: &Value, options: DeleteOptions) -> 
     }
     let write = WriteOptions { dry_run: options.dry_run };
     let target = Change { options: write, ..Change::own(&call.info.namespace, name, Part::Status) };
-    call.server.update(budgets, &target, |now| budget::charge(now, &call.info.name)).await?;
+    call.server.store.update(budgets, &target, |now| budget::charge(now, &call.info.name)).await?;
     disrupt(call, options).await
 }
 
@@ -94,7 +98,7 @@ async fn guarding(call: &Call<'_>, budgets: &Arc<Resource>, pod: &Value) -> Resu
 async fn disrupt(call: &Call<'_>, mut options: DeleteOptions) -> Result<Reply, Status> {
     if !options.dry_run {
         let target = Change::own(&call.info.namespace, &call.info.name, Part::Status);
-        let written = call.server.update(call.resource, &target, |pod| Ok(marked(pod, &options))).await?;
+        let written = call.server.store.update(call.resource, &target, |pod| Ok(marked(pod, &options))).await?;
         if options.resource_version.is_some() {
             options.resource_version = Some(meta::resource_version(&parse(&written.json)?).to_owned());
         }
@@ -142,13 +146,17 @@ fn marked(pod: &Value, options: &DeleteOptions) -> Value {
     marked
 }
 
-/// The deletion that the Eviction asks for.
-fn delete_options(call: &Call<'_>) -> Result<DeleteOptions, Status> {
-    let options = call.write_options()?;
+fn decode(call: &Call<'_>) -> Result<Value, Status> {
     let eviction = call.decode(&Gvk::new("policy", "v1", "Eviction"))?.object;
     if meta::name(&eviction) != call.info.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
+    Ok(eviction)
+}
+
+/// The deletion that the Eviction asks for.
+fn delete_options(call: &Call<'_>, eviction: &Value) -> Result<DeleteOptions, Status> {
+    let options = call.write_options()?;
     let asked = eviction.get("deleteOptions").unwrap_or(&Value::Null);
     let precondition = |field: &str| meta::get(asked, &["preconditions", field])?.as_str().map(str::to_owned);
     Ok(DeleteOptions {

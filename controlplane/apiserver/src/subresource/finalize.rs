@@ -1,11 +1,11 @@
 //! `namespaces/finalize`: takes finalizers of the spec away; with the last of them the namespace goes.
 
+use coracle_admission::Operation;
 use coracle_api::{meta, status::Status};
-use coracle_registry::{part::Part, store::update::Change};
+use coracle_registry::part::Part;
 use serde_json::Value;
 
 use crate::{
-    admission,
     endpoints::{Call, update::check_name},
     reply::Reply,
 };
@@ -17,15 +17,14 @@ pub(super) async fn update(call: &Call<'_>) -> Result<Reply, Status> {
     check_name(call, &decoded.object)?;
     let finalizers = meta::get_array(&decoded.object, &["spec", "finalizers"]).to_vec();
     let version = meta::resource_version(&decoded.object).to_owned();
-    let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
     let manager = call.field_manager();
-    let target = Change { namespace: "", ..admission::change(call, Part::Internal, options, &admit, &manager) };
+    let (request, target) = (call.write(Operation::Update, options), call.change(Part::Internal, options, &manager));
     let change = |old: &Value| {
         let mut new = old.clone();
         meta::set(&mut new, &["spec", "finalizers"], finalizers.clone());
         meta::set_text(&mut new, "resourceVersion", version.as_str());
         Ok(new)
     };
-    let written = call.server.update(call.resource, &target, change).await?;
+    let written = call.server.update(&request, target, change).await?;
     call.written(written, decoded.warnings)
 }

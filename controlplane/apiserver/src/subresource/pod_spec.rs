@@ -6,6 +6,7 @@
 //! Source: `pkg/registry/core/pod/strategy.go`, `ValidatePodEphemeralContainersUpdate` and `ValidatePodResize` in
 //! `pkg/apis/core/validation/validation.go` at v1.37.
 
+use coracle_admission::Operation;
 use coracle_api::{
     decode::Decoded,
     meta, qos,
@@ -18,7 +19,6 @@ use serde_json::{Value, json};
 
 use super::sent::Sent;
 use crate::{
-    admission,
     endpoints::{Call, apply::take_version, update::check_name},
     reply::Reply,
 };
@@ -33,8 +33,7 @@ pub(super) async fn write(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
     let gvk = &call.resource.gvk;
     let sent = Sent::of(call, gvk, part)?;
     let manager = sent.manager(call);
-    let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
-    let target = admission::change(call, part, options, &admit, &manager);
+    let (request, target) = (call.write(Operation::Update, options), call.change(part, options, &manager));
     let mut warnings = Vec::new();
     let change = |old: &Value| {
         let Decoded { object: mut wanted, warnings: found } = sent.wanted(call, gvk, &manager, old)?;
@@ -52,7 +51,7 @@ pub(super) async fn write(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
         warnings = found;
         Ok(new)
     };
-    let written = call.server.update(call.resource, &target, change).await?;
+    let written = call.server.update(&request, target, change).await?;
     call.written(written, warnings)
 }
 

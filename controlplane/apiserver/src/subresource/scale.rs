@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use coracle_admission::Operation;
 use coracle_api::{
     meta,
     resource::Gvk,
@@ -14,13 +15,12 @@ use coracle_registry::{
     cells::{self, AGE, NAME, integer},
     managed_fields::FieldManager,
     part::Part,
-    strategy::{Column, ResourceInfo, Strategy},
+    strategy::{Column, Strategy},
 };
 use serde_json::{Value, json};
 
 use super::{parse, sent::Sent};
 use crate::{
-    admission,
     endpoints::{
         Call,
         apply::{Configuration, take_version},
@@ -45,8 +45,6 @@ pub(super) async fn get(call: &Call<'_>) -> Result<Reply, Status> {
 /// How a Scale looks in a table.
 struct ScaleColumns;
 
-static INFO: ResourceInfo = ResourceInfo { kind: "Scale", ..ResourceInfo::in_group("autoscaling", "v1") };
-
 static COLUMNS: &[Column] = &[
     NAME,
     integer("Desired", "replicas is the desired number of instances for the scaled object."),
@@ -55,10 +53,6 @@ static COLUMNS: &[Column] = &[
 ];
 
 impl Strategy for ScaleColumns {
-    fn resource(&self) -> &'static ResourceInfo {
-        &INFO
-    }
-
     fn columns(&self) -> &'static [Column] {
         COLUMNS
     }
@@ -74,9 +68,8 @@ pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
     let options = call.write_options()?;
     let gvk = gvk();
     let sent = Sent::of(call, &gvk, Part::Main)?;
-    let admit = |new: &mut Value, old: &Value| admission::check_update(call, new, old);
     let manager = sent.manager(call);
-    let target = admission::change(call, Part::Main, options, &admit, &manager);
+    let (request, target) = (call.write(Operation::Update, options), call.change(Part::Main, options, &manager));
     let mut warnings = Vec::new();
     let change = |old: &Value| {
         if let Sent::Configuration(scale) = &sent {
@@ -91,7 +84,7 @@ pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
         warnings = wanted.warnings;
         Ok(new)
     };
-    let written = call.server.update(call.resource, &target, change).await?;
+    let written = call.server.update(&request, target, change).await?;
     warnings.extend(written.warnings);
     Ok(Reply::value(&scale_of(&parse(&written.json)?)).with_warnings(warnings))
 }

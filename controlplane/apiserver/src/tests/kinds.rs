@@ -2,7 +2,7 @@
 
 use coracle_registry::{
     kinds::all,
-    strategy::{Scope, Strategy, Subresource},
+    strategy::{BuiltIn, Scope, Subresource},
     testing::minimal::minimal,
 };
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ impl Api {
     }
 }
 
-fn collection(strategy: &dyn Strategy) -> String {
+fn collection(strategy: &dyn BuiltIn) -> String {
     let info = strategy.resource();
     let root =
         if info.group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{}/{}", info.group, info.version) };
@@ -49,7 +49,7 @@ fn collection(strategy: &dyn Strategy) -> String {
 }
 
 /// A minimal object as a client would send it.
-fn sent(strategy: &dyn Strategy) -> Value {
+fn sent(strategy: &dyn BuiltIn) -> Value {
     let mut object = minimal(strategy);
     let text = object.to_string().replace(r#""namespace":"n""#, r#""namespace":"default""#);
     object = serde_json::from_str(&text).unwrap();
@@ -96,7 +96,7 @@ async fn every_kind_is_made_shown_and_removed() {
 
 /// A write of the status leaves what is wanted alone and may change metadata, unless the kind keeps that; what is
 /// applied there is owned there.
-async fn check_status_is_apart(api: &Api, strategy: &dyn Strategy, own: &str) {
+async fn check_status_is_apart(api: &Api, strategy: &dyn BuiltIn, own: &str) {
     let info = strategy.resource();
     let path = format!("{own}/status");
     let before = api.get(own).await;

@@ -3,12 +3,19 @@
 use std::collections::HashMap;
 
 use coracle_auth::user::UserInfo;
-use coracle_registry::strategy::{ResourceInfo, Scope, Subresource};
+use coracle_registry::{
+    api_resource::ApiResource,
+    strategy::{Scope, Subresource},
+};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
 use super::raw::{Raw, config_map};
-use crate::{discovery, openapi, testing};
+use crate::{
+    openapi,
+    published::{GroupVersion, Published},
+    testing,
+};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const NO_SUCH_PATH: &str = "the server could not find the requested resource";
@@ -46,8 +53,8 @@ impl Path {
 }
 
 /// Every form that a path of the kind could have, right or wrong.
-fn paths(info: &ResourceInfo) -> Vec<Path> {
-    let root = match info.group {
+fn paths(info: &ApiResource) -> Vec<Path> {
+    let root = match &*info.group {
         "" => format!("/api/{}", info.version),
         group => format!("/apis/{group}/{}", info.version),
     };
@@ -60,12 +67,12 @@ fn paths(info: &ResourceInfo) -> Vec<Path> {
 }
 
 /// The published operations: by path, the methods in lower case.
-fn published() -> HashMap<String, Vec<String>> {
+fn operations(published: &Published) -> HashMap<String, Vec<String>> {
     let mut all = HashMap::new();
-    for (group, version) in discovery::group_versions() {
+    for GroupVersion { group, version, .. } in &published.versions {
         let name = if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") };
-        let document = openapi::get(&format!("/openapi/v3/{name}")).unwrap();
-        let document: Value = serde_json::from_slice(&document.body).unwrap();
+        let document = openapi::of_version(published, &name).unwrap().plain();
+        let document: Value = serde_json::from_slice(&document).unwrap();
         for (path, item) in document["paths"].as_object().unwrap() {
             let methods = item.as_object().unwrap().keys().filter(|key| *key != "parameters").cloned().collect();
             all.insert(path.clone(), methods);
@@ -89,10 +96,11 @@ fn deviation(methods: Option<&Vec<String>>, method: &str, code: u16, answer: &Va
 async fn paths_are_those_of_the_published_documents() {
     let server = testing::server().await;
     let admin = Raw::of(&server, UserInfo::component("test"));
-    let published = published();
+    let built_in = super::published();
+    let published = operations(&built_in);
     let mut asked = Vec::new();
-    for info in discovery::infos() {
-        for path in paths(info) {
+    for shown in &built_in.resources {
+        for path in paths(&shown.info) {
             // A proxy takes every method, and the documents show some.
             let methods = METHODS.iter().filter(|method| !(path.template.ends_with("/proxy") && **method == "PATCH"));
             asked.extend(
@@ -121,7 +129,9 @@ async fn paths_are_those_of_the_published_documents() {
 #[test]
 fn both_scopes_are_among_the_kinds() {
     for scope in [Scope::Cluster, Scope::Namespaced] {
-        assert!(discovery::infos().filter(|info| info.scope == scope).count() > 10, "{scope:?}");
+        let published = super::published();
+        let of_scope = published.resources.iter().filter(|shown| shown.info.scope == scope);
+        assert!(of_scope.count() > 10, "{scope:?}");
     }
 }
 

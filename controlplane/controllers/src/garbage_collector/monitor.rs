@@ -2,12 +2,9 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use coracle_client::reflector::{Event, Reflector, Selection};
 use coracle_telemetry::Backoff;
-use futures::StreamExt;
-use kube::{
-    Api,
-    runtime::watcher::{self, Event, watcher},
-};
+use kube::Api;
 use tokio::{sync, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -128,7 +125,7 @@ async fn watch(
     stop: CancellationToken,
 ) {
     let api: Api<Seen> = Api::all_with(collector.client.clone(), &kind.resource);
-    let mut events = std::pin::pin!(watcher(api, watcher::Config::default().streaming_lists()));
+    let mut events = Reflector::new(api, Selection::all());
     let mut known = Known::new();
     let mut listing: Option<Known> = None;
     let mut retry = Backoff::new(RETRY_FIRST, RETRY_CAP);
@@ -138,8 +135,8 @@ async fn watch(
             event = events.next() => event,
         };
         let event = match event {
-            Some(Ok(event)) => event,
-            Some(Err(error)) => {
+            Ok(event) => event,
+            Err(error) => {
                 debug!(kind = %kind.resource.kind, error = &error as &dyn std::error::Error, "watch failed, trying again");
                 tokio::select! {
                     () = stop.cancelled() => break,
@@ -147,11 +144,14 @@ async fn watch(
                 }
                 continue;
             }
-            None => break,
         };
+        if let Event::Init = event {
+            listing = Some(Known::new());
+            continue;
+        }
         retry.reset();
         match event {
-            Event::Init => listing = Some(Known::new()),
+            Event::Init | Event::Progress(_) => {}
             Event::InitApply(object) | Event::Apply(object) => {
                 collector.observed(&kind.resource.group, &kind.resource.kind, &object.metadata);
                 let uid: Uid = object.metadata.uid.as_deref().unwrap_or_default().into();

@@ -28,15 +28,11 @@ use crate::{pod::Pod, pod_state};
 pub(super) const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 /// Most creates or deletes of one round, and most uids waiting to be counted.
 const BURST: usize = 500;
-/// What is known of a Job's pods.
+/// What is known of a Job's pods; everything that was asked for earlier is among it.
 pub(super) struct Observed<'a> {
     pub(super) pods: &'a [Arc<Pod>],
-    /// Uids of pods whose finalizer is gone, whatever the cache says.
-    pub(super) released: &'a HashSet<String>,
     /// Uids of pods that the Job itself has let go uncounted: their end is no failure.
     pub(super) dismissed: &'a HashSet<String>,
-    /// Whether every create and delete asked for has been seen.
-    pub(super) settled: bool,
     pub(super) now: Timestamp,
 }
 
@@ -115,15 +111,13 @@ pub(super) fn plan(job: &Job, seen: &Observed<'_>) -> Plan {
         give_up_rest(seen, failing, &mut plan);
     }
     if job.metadata.deletion_timestamp.is_some() {
-        plan.release = seen.pods.iter().filter(|pod| holds(pod, seen.released)).cloned().collect();
-    } else if seen.settled {
-        if decided {
-            plan.delete = active.iter().take(BURST).cloned().collect();
-        } else if suspended {
-            plan.dismiss = active.iter().take(BURST).cloned().collect();
-        } else {
-            scale(spec, &active, terminating, &completed, tally.succeeded, seen, &mut plan);
-        }
+        plan.release = seen.pods.iter().filter(|pod| has_finalizer(pod)).cloned().collect();
+    } else if decided {
+        plan.delete = active.iter().take(BURST).cloned().collect();
+    } else if suspended {
+        plan.dismiss = active.iter().take(BURST).cloned().collect();
+    } else {
+        scale(spec, &active, terminating, &completed, tally.succeeded, seen, &mut plan);
     }
 
     let ready = active.iter().filter(|pod| pod_state::is_ready(pod)).count();
@@ -168,10 +162,6 @@ fn number(count: usize) -> Option<i32> {
     (count > 0).then(|| i32::try_from(count).unwrap_or(i32::MAX))
 }
 
-fn holds(pod: &Pod, released: &HashSet<String>) -> bool {
-    has_finalizer(pod) && !released.contains(uid(pod))
-}
-
 pub(super) fn uid(pod: &Pod) -> &str {
     pod.metadata.uid.as_deref().unwrap_or_default()
 }
@@ -192,7 +182,7 @@ pub(super) fn has_failed(spec: &JobSpec, pod: &Pod) -> bool {
 /// Turns uids of pods without finalizer into numbers and puts newly ended pods among the uids; gives the indexes that
 /// are complete.
 fn count(spec: &JobSpec, seen: &Observed<'_>, plan: &mut Plan) -> Indexes {
-    let held: HashSet<&str> = seen.pods.iter().filter(|pod| holds(pod, seen.released)).map(|pod| uid(pod)).collect();
+    let held: HashSet<&str> = seen.pods.iter().filter(|pod| has_finalizer(pod)).map(|pod| uid(pod)).collect();
     let mut waiting = plan.status.uncounted_terminated_pods.take().unwrap_or_default();
     let settle = |uids: &mut Option<Vec<String>>, total: &mut Option<i32>| {
         let uids = uids.get_or_insert_default();
@@ -205,7 +195,7 @@ fn count(spec: &JobSpec, seen: &Observed<'_>, plan: &mut Plan) -> Indexes {
     settle(&mut waiting.succeeded, &mut plan.status.succeeded);
     settle(&mut waiting.failed, &mut plan.status.failed);
     let mut completed = Indexes::parse(plan.status.completed_indexes.as_deref().unwrap_or_default());
-    for pod in seen.pods.iter().filter(|pod| holds(pod, seen.released)) {
+    for pod in seen.pods.iter().filter(|pod| has_finalizer(pod)) {
         let succeeded = pod_state::phase(pod) == "Succeeded";
         if !succeeded && !has_failed(spec, pod) {
             continue;
@@ -238,7 +228,7 @@ fn add(uids: &mut Option<Vec<String>>, uid: &str) {
 /// The Job is decided: the pods that are still running need not be kept, and count as failed if the Job failed.
 fn give_up_rest(seen: &Observed<'_>, failing: bool, plan: &mut Plan) {
     let waiting: &mut UncountedTerminatedPods = plan.status.uncounted_terminated_pods.get_or_insert_default();
-    for pod in seen.pods.iter().filter(|pod| holds(pod, seen.released)) {
+    for pod in seen.pods.iter().filter(|pod| has_finalizer(pod)) {
         if plan.release.iter().any(|known| uid(known) == uid(pod)) || plan.release.len() >= BURST {
             continue;
         }

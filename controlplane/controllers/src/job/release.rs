@@ -91,26 +91,19 @@ impl JobController {
     }
 
     async fn release_pod(&self, key: &Key, pod: &Pod) -> Result<(), ReconcileError> {
-        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        // Before the call: its event may be quicker than its answer.
-        self.released.insert(key, uid);
-        let taken = self.take_finalizer(&key.namespace, pod, None).await;
-        if taken.is_err() {
-            self.released.remove(key, uid);
-        }
-        taken
+        // Until it shows the Job is left alone: counting the pod again would be wrong.
+        taken(self.control.writes.write(key, self.take_finalizer(&key.namespace, pod, None)).await)
     }
 
     /// With a `version` only from that version of the pod.
-    async fn take_finalizer(&self, namespace: &str, pod: &Pod, version: Option<&str>) -> Result<(), ReconcileError> {
+    async fn take_finalizer(&self, namespace: &str, pod: &Pod, version: Option<&str>) -> kube::Result<Pod> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let mut metadata = json!({"uid": pod.metadata.uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]});
         if let Some(version) = version {
             metadata["resourceVersion"] = version.into();
         }
         let patch = json!({"metadata": metadata});
-        let taken = api.patch(name_of(pod), &PatchParams::default(), &Patch::Strategic(patch)).await;
-        ignore_missing(taken).during("remove the finalizer of a pod").map(drop)
+        api.patch(name_of(pod), &PatchParams::default(), &Patch::Strategic(patch)).await
     }
 
     /// Pods that name a Job which is gone, or over, wait for nobody. Those of a Job that another controller runs wait for
@@ -136,7 +129,11 @@ impl JobController {
         }
         // A Job may be adopting it at this moment.
         let version = pod.metadata.resource_version.as_deref();
-        or_event(self.take_finalizer(&key.namespace, &pod, version).await)?;
+        or_event(taken(self.take_finalizer(&key.namespace, &pod, version).await))?;
         Ok(None)
     }
+}
+
+fn taken(answer: kube::Result<Pod>) -> Result<(), ReconcileError> {
+    ignore_missing(answer).during("remove the finalizer of a pod").map(drop)
 }

@@ -37,12 +37,12 @@ fn pod_with(name: &str, phase: &str, metadata: Value) -> Arc<Pod> {
 }
 
 fn next(job: &Job, pods: &[Arc<Pod>]) -> Plan {
-    next_after(job, pods, &HashSet::new(), &HashSet::new())
+    next_after(job, pods, &HashSet::new())
 }
 
-fn next_after(job: &Job, pods: &[Arc<Pod>], released: &HashSet<String>, dismissed: &HashSet<String>) -> Plan {
+fn next_after(job: &Job, pods: &[Arc<Pod>], dismissed: &HashSet<String>) -> Plan {
     let now = Timestamp::from_second(NOW).unwrap();
-    plan(job, &Observed { pods, released, dismissed, settled: true, now })
+    plan(job, &Observed { pods, dismissed, now })
 }
 
 fn names(pods: &[Arc<Pod>]) -> Vec<&str> {
@@ -78,16 +78,6 @@ fn no_more_pods_run_than_parallelism_and_missing_successes_ask_for() {
     }
 }
 
-#[test]
-fn nothing_is_created_or_deleted_before_the_last_round_is_seen() {
-    let job = job(json!({"completions": 1, "parallelism": 1}), json!({}));
-    let released = HashSet::new();
-    let now = Timestamp::from_second(NOW).unwrap();
-    let plan = plan(&job, &Observed { pods: &[], released: &released, dismissed: &released, settled: false, now });
-    assert!(plan.create.is_empty() && plan.delete.is_empty());
-    assert_eq!(plan.status.start_time.map(|time| time.0), Some(now));
-}
-
 /// Each step of a pod's way into the counter, as if the controller died after it.
 #[test]
 fn a_pod_is_counted_once_whenever_the_controller_stops() {
@@ -110,13 +100,6 @@ fn a_pod_is_counted_once_whenever_the_controller_stops() {
         assert!(after.release.is_empty());
         assert_eq!(after.create.len(), 1, "the second");
     }
-    // The finalizer is taken, but the cache still shows it.
-    let released: HashSet<String> = ["a".to_owned()].into();
-    let stale = next_after(&job, &ended, &released, &HashSet::new());
-    assert_eq!(stale.status.succeeded, Some(1));
-    job.status = Some(stale.status);
-    let stale = next_after(&job, &ended, &released, &HashSet::new());
-    assert_eq!(stale.status.succeeded, Some(1), "not again");
 }
 
 #[test]
@@ -193,19 +176,11 @@ fn pods_that_the_job_lets_go_are_no_failures() {
     for suspend in [true, false] {
         let spec = json!({"completions": 1, "parallelism": 1, "backoffLimit": 0, "suspend": suspend});
         let job = job(spec, json!({"startTime": at(60)}));
-        let going = json!({"deletionTimestamp": at(-30), "deletionGracePeriodSeconds": 30});
-        let mut bare = going.clone();
-        bare["finalizers"] = json!([]);
-        let uid: HashSet<String> = ["a".to_owned()].into();
-        let seen = [
-            next_after(&job, &[pod_with("a", "Running", going)], &uid, &uid),
-            next_after(&job, &[pod_with("a", "Running", bare)], &HashSet::new(), &uid),
-        ];
-        for plan in seen {
-            assert_eq!(plan::condition(&plan.status, "FailureTarget"), None, "suspended: {suspend}");
-            assert_eq!((plan.status.failed, plan.status.terminating), (None, Some(1)), "suspended: {suspend}");
-            assert_eq!((plan.create.len(), plan.again), (usize::from(!suspend), None), "suspended: {suspend}");
-        }
+        let going = json!({"deletionTimestamp": at(-30), "deletionGracePeriodSeconds": 30, "finalizers": []});
+        let plan = next_after(&job, &[pod_with("a", "Running", going)], &["a".to_owned()].into());
+        assert_eq!(plan::condition(&plan.status, "FailureTarget"), None, "suspended: {suspend}");
+        assert_eq!((plan.status.failed, plan.status.terminating), (None, Some(1)), "suspended: {suspend}");
+        assert_eq!((plan.create.len(), plan.again), (usize::from(!suspend), None), "suspended: {suspend}");
     }
 }
 

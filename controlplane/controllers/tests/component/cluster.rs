@@ -93,7 +93,8 @@ impl Cluster {
         (Self { client, server, ca_pem, kubelet_ca_pem, shutdown: CancellationToken::new(), agent }, authorities)
     }
 
-    /// Starts all controllers. `wrap` may put something between the controller of an account and the server.
+    /// Starts all controllers. `wrap` may put something between the controller of an account and the server; the account of
+    /// what they share, informers and Events, is `kube-controller-manager`.
     pub(crate) async fn run_controllers(
         &self,
         authorities: [CertificateAuthority; 2],
@@ -102,7 +103,7 @@ impl Cluster {
     ) {
         let shared = self.server.client(UserInfo::new("system:kube-controller-manager", &[]));
         let accounts = Arc::downgrade(&self.server);
-        let clients = Clients::new(shared, move |account| {
+        let clients = Clients::new(wrap("kube-controller-manager", shared), move |account| {
             let server = accounts.upgrade().expect("the server outlives the start of its controllers");
             wrap(account, server.client(UserInfo::service_account("kube-system", account)))
         });

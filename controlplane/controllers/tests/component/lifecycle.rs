@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 
-use coracle_api::exposition::{Exposition, Registry};
 use coracle_controllers::{CertificateAuthority, ControllersConfig};
+use coracle_telemetry::metrics::MetricsRegistry;
 use http::{Request, Response, StatusCode};
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
@@ -85,11 +85,11 @@ async fn run_with_collector_client<F>(
     cluster: &Cluster,
     authorities: [CertificateAuthority; 2],
     passes: impl Fn(String) -> F + Clone + Send + Sync + 'static,
-) -> Registry
+) -> MetricsRegistry
 where
     F: Future<Output = bool> + Send + 'static,
 {
-    let metrics = Registry::default();
+    let metrics = MetricsRegistry::default();
     let counted = metrics.clone();
     let adjust = |config: &mut ControllersConfig| {
         config.initial_sync_timeout = Duration::ZERO;
@@ -117,11 +117,9 @@ where
 }
 
 /// How often a queue of the controllers has taken something up again that failed.
-fn retries(metrics: &Registry, queue: &str) -> u64 {
-    let mut text = Exposition::default();
-    metrics.write(&mut text);
+fn retries(metrics: &MetricsRegistry, queue: &str) -> u64 {
     let start = format!("workqueue_retries_total{{name=\"{queue}\"}} ");
-    let text = text.finish();
+    let text = metrics.text();
     text.lines().find_map(|line| line.strip_prefix(&start)).map_or(0, |number| number.parse().unwrap())
 }
 

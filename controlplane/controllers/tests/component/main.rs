@@ -7,6 +7,7 @@ mod disruptions;
 mod jobs;
 mod lifecycle;
 mod nodes;
+mod own_writes;
 mod quotas;
 mod services;
 mod workloads;

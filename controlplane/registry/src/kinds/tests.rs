@@ -43,7 +43,7 @@ fn unknown_resources_are_not_found() {
 }
 
 /// The object that Kubernetes' own tests use for a kind: every field filled.
-fn full_object(strategy: &dyn Strategy) -> Option<Value> {
+fn full_object(strategy: &dyn BuiltIn) -> Option<Value> {
     let default = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/golden");
     let dir = std::env::var_os("CORACLE_GOLDEN").map_or(default, PathBuf::from);
     let info = strategy.resource();
@@ -53,7 +53,7 @@ fn full_object(strategy: &dyn Strategy) -> Option<Value> {
 }
 
 /// Every hook, on a new object and on an update of it.
-fn exercise(strategy: &dyn Strategy, object: &Value) {
+fn exercise(strategy: &dyn BuiltIn, object: &Value) {
     let once = defaulted(strategy, object.clone());
     assert_eq!(defaulted(strategy, once.clone()), once, "defaults of {} are idempotent", strategy.resource().kind);
     let stored = created(strategy, object.clone());

@@ -27,13 +27,37 @@ use crate::{
 const GENERATE_TRIES: usize = 8;
 const RETRY_SECS: u32 = 1;
 
-/// An object that may be written.
-#[derive(Debug)]
-pub struct NewObject {
-    /// As it is to be stored, but for its revision.
+/// An object on its way into the store: prepared, then checked, then written.
+///
+/// Between the steps it is its owner's: admission changes what is prepared and looks at what is checked.
+pub struct NewObject<'a> {
+    /// In the form of [`Resource::storing`].
     pub object: Value,
+    /// What the client makes; may be a view.
+    resource: &'a Resource,
     /// Whether its name was made here, so that it may have another if that one is taken.
-    pub is_generated: bool,
+    is_generated: bool,
+}
+
+impl NewObject<'_> {
+    /// Names, completes and validates it. `is_changed` says that it is no longer as it was prepared.
+    ///
+    /// # Errors
+    /// 422 for what validation says.
+    pub fn check(&mut self, is_changed: bool) -> Result<(), Status> {
+        let (stored, object) = (self.resource.storing(), &mut self.object);
+        self.is_generated = object_meta::generate_name(object);
+        if is_changed || self.is_generated {
+            stored.strategy.default(object);
+        }
+        stored.strategy.prepare_for_create(object);
+        let mut errors = object_meta::validate(stored, object);
+        errors.extend(stored.strategy.validate(object));
+        if errors.is_empty() {
+            return Ok(());
+        }
+        Err(Status::invalid(&stored.gvk, meta::name(object), errors))
+    }
 }
 
 impl Store {
@@ -48,24 +72,24 @@ impl Store {
         object: Value,
         options: WriteOptions,
     ) -> Result<Written, Status> {
-        let stored = resource.storing();
-        let object = self.prepare_new(resource, namespace, object, None, |_| Ok(()))?;
-        let written = self.insert(stored, object, options, None).await?;
-        Ok(Written { json: resource.shown_json(written.json), ..written })
+        let mut new = self.prepare_new(resource, namespace, object, None)?;
+        new.check(false)?;
+        self.insert(new, options, None).await
     }
 
-    /// The object as [`Resource::storing`] stores it: defaulted, filled in and checked. What `admit` changes is owned by
-    /// nobody.
-    pub fn prepare_new(
+    /// The first step: the object as [`Resource::storing`] stores it, with an identity, its defaults and their owners.
+    /// What is changed from here on is owned by nobody.
+    ///
+    /// # Errors
+    /// 400 for a foreign namespace, 422 for what the validation of a view says.
+    pub fn prepare_new<'a>(
         &self,
-        resource: &Resource,
+        resource: &'a Resource,
         namespace: &str,
         mut object: Value,
         manager: Option<&FieldManager>,
-        admit: impl FnOnce(&mut Value) -> Result<(), Status>,
-    ) -> Result<NewObject, Status> {
+    ) -> Result<NewObject<'a>, Status> {
         let stored = resource.storing();
-        let is_generated = meta::name(&object).is_empty() && !meta::generate_name(&object).is_empty();
         if let Some(seen) = &resource.view {
             object_meta::match_namespace(resource, namespace, &mut object)?;
             object = resource.stored(seen, object)?;
@@ -84,38 +108,35 @@ impl Store {
         } else if let Some(manager) = manager {
             manager.update_new(stored, &mut object);
         }
-        admit(&mut object)?;
-        stored.strategy.prepare_for_create(&mut object);
-        let mut errors = object_meta::validate(stored, &object);
-        errors.extend(stored.strategy.validate(&object));
-        if !errors.is_empty() {
-            return Err(Status::invalid(&stored.gvk, meta::name(&object), errors));
-        }
-        Ok(NewObject { object, is_generated })
+        Ok(NewObject { object, resource, is_generated: false })
     }
 
-    /// Writes what [`Store::prepare_new`] accepted, and its companions.
+    /// The last step: writes what is checked, and its companions.
+    ///
+    /// # Errors
+    /// 409 if the name is taken, and what `companion` says.
     pub async fn insert(
         &self,
-        resource: &Resource,
-        NewObject { mut object, is_generated }: NewObject,
+        new: NewObject<'_>,
         options: WriteOptions,
         companion: Option<&dyn Companion>,
     ) -> Result<Written, Status> {
-        let warnings = resource.warnings(&object);
+        let NewObject { mut object, resource, is_generated } = new;
+        let stored = resource.storing();
+        let warnings = stored.warnings(&object);
         encode::strip(&mut object);
         let generated = meta::generate_name(&object).to_owned();
         for _ in 0..GENERATE_TRIES {
-            if let Some(json) = self.put_new(resource, &object, options, companion).await? {
-                return Ok(Written { json, created: true, warnings });
+            if let Some(json) = self.put_new(stored, &object, options, companion).await? {
+                return Ok(Written { json: resource.shown_json(json), created: true, warnings });
             }
             if !is_generated {
-                return Err(Status::already_exists(&resource.group_resource, meta::name(&object)));
+                return Err(Status::already_exists(&stored.group_resource, meta::name(&object)));
             }
             let name = coracle_api::name::generate(&generated);
             meta::set_text(&mut object, "name", name);
         }
-        Err(Status::generate_name_conflict(&resource.group_resource, meta::name(&object), 1))
+        Err(Status::generate_name_conflict(&stored.group_resource, meta::name(&object), 1))
     }
 
     /// The object as clients see it; `None` if the name is taken.

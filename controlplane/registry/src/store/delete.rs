@@ -5,7 +5,7 @@
 //!
 //! Source: `k8s.io/apiserver/pkg/registry/rest/delete.go`, `.../generic/registry/store.go` at v1.37.
 
-use std::time::Duration;
+use std::{mem::take, time::Duration};
 
 use bytes::Bytes;
 use coracle_api::{
@@ -73,8 +73,19 @@ enum Step {
     Nothing,
 }
 
+/// A deletion under way, and the object as it is known to be now.
+pub struct Delete<'a> {
+    store: &'a Store,
+    /// What the client deletes; may be a view.
+    resource: &'a Resource,
+    name: &'a str,
+    options: &'a DeleteOptions,
+    current: Current,
+    tries_left: usize,
+}
+
 impl Store {
-    /// Deletes one object.
+    /// Deletes one object. For what no client asked for: nothing is admitted.
     ///
     /// # Errors
     /// 404, and 409 for a precondition that does not hold.
@@ -85,69 +96,111 @@ impl Store {
         name: &str,
         options: &DeleteOptions,
     ) -> Result<Deleted, Status> {
-        let Some(seen) = &resource.view else { return self.delete_stored(resource, namespace, name, options).await };
-        Ok(match self.delete_stored(&seen.stored, namespace, name, options).await? {
+        let mut delete = self.begin_delete(resource, namespace, name, options).await?;
+        loop {
+            if let Some(deleted) = delete.commit().await? {
+                return Ok(deleted);
+            }
+        }
+    }
+
+    /// The first step: finds the object.
+    ///
+    /// # Errors
+    /// 404 if there is none.
+    pub async fn begin_delete<'a>(
+        &'a self,
+        resource: &'a Resource,
+        namespace: &str,
+        name: &'a str,
+        options: &'a DeleteOptions,
+    ) -> Result<Delete<'a>, Status> {
+        let stored = resource.storing();
+        let current = self.current(stored, &stored.key(namespace, name)).await?;
+        let current = current.ok_or_else(|| Status::not_found(&stored.group_resource, name))?;
+        Ok(Delete { store: self, resource, name, options, current, tries_left: TRIES })
+    }
+}
+
+impl Delete<'_> {
+    /// The object as it is now, as it is stored.
+    pub fn current(&self) -> &Value {
+        &self.current.object
+    }
+
+    /// Looks again after a refusal, which the cache may be to blame for. Whether the object is another one now.
+    ///
+    /// # Errors
+    /// 404 if it has gone.
+    pub async fn refresh(&mut self) -> Result<bool, Status> {
+        if self.current.is_fresh {
+            return Ok(false);
+        }
+        let before = self.current.revision;
+        self.current = self.store.fresh(&self.current.key).await?.ok_or_else(|| self.not_found())?;
+        Ok(self.current.revision != before)
+    }
+
+    /// The last step: removes or marks the object. `None` if it is another one meanwhile: then all of it is to be done
+    /// again.
+    ///
+    /// # Errors
+    /// 404 if it has gone, and 409 for a precondition that does not hold.
+    pub async fn commit(&mut self) -> Result<Option<Deleted>, Status> {
+        let resource = self.resource.storing();
+        if let Err(status) = check_preconditions(resource, self.name, self.options, &self.current) {
+            // The cache may be behind: nothing is refused by its word alone.
+            return if self.refresh().await? { Ok(None) } else { Err(status) };
+        }
+        let found = match self.write(resource).await? {
+            Ok(deleted) => return Ok(Some(self.shown(deleted))),
+            Err(found) => found,
+        };
+        self.current = found.ok_or_else(|| self.not_found())?;
+        self.tries_left = self.tries_left.saturating_sub(1);
+        if self.tries_left == 0 {
+            return Err(Status::modified(&resource.group_resource, self.name));
+        }
+        Ok(None)
+    }
+
+    async fn write(&mut self, resource: &Resource) -> Result<Result<Deleted, Option<Current>>, Status> {
+        let Self { store, options, current, .. } = self;
+        let json = current.json.clone();
+        match plan(resource, &current.object, options)? {
+            Step::Nothing if current.is_fresh => Ok(Ok(Deleted::Waiting { json })),
+            Step::Nothing => Ok(Err(store.fresh(&current.key).await?)),
+            Step::Remove if options.dry_run => Ok(Ok(Deleted::Gone { json, object: take(&mut current.object) })),
+            Step::Remove => Ok(store.remove(resource, current).await?.map(|revision| {
+                let mut object = take(&mut current.object);
+                encode::set_revision(&mut object, revision);
+                Deleted::Gone { json, object }
+            })),
+            Step::Mark(mut marked) => {
+                encode::strip(&mut marked);
+                let value = encode::encode(&marked)?;
+                if options.dry_run {
+                    return Ok(Ok(Deleted::Waiting { json: encode::with_revision(&value, current.revision) }));
+                }
+                let new = Replacement { value: value.clone(), with: Companions::default(), may_use_reserve: true };
+                let replaced = store.replace(current, new, None).await?;
+                Ok(replaced.map(|revision| Deleted::Waiting { json: encode::with_revision(&value, revision) }))
+            }
+        }
+    }
+
+    fn shown(&self, deleted: Deleted) -> Deleted {
+        let resource = self.resource;
+        match deleted {
             Deleted::Gone { json, object } => {
                 Deleted::Gone { json: resource.shown_json(json), object: resource.shown(object) }
             }
             Deleted::Waiting { json } => Deleted::Waiting { json: resource.shown_json(json) },
-        })
+        }
     }
 
-    async fn delete_stored(
-        &self,
-        resource: &Resource,
-        namespace: &str,
-        name: &str,
-        options: &DeleteOptions,
-    ) -> Result<Deleted, Status> {
-        let key = resource.key(namespace, name);
-        let not_found = || Status::not_found(&resource.group_resource, name);
-        let mut current = self.current(resource, &key).await?.ok_or_else(not_found)?;
-        for _ in 0..TRIES {
-            if let Err(status) = check_preconditions(resource, name, options, &current) {
-                // The cache may be behind: nothing is refused by its word alone.
-                if current.is_fresh {
-                    return Err(status);
-                }
-                current = self.fresh(&key).await?.ok_or_else(not_found)?;
-                continue;
-            }
-            let found = match plan(resource, &current.object, options)? {
-                Step::Nothing if current.is_fresh => return Ok(Deleted::Waiting { json: current.json }),
-                Step::Nothing => self.fresh(&key).await?,
-                Step::Remove => {
-                    if options.dry_run {
-                        return Ok(Deleted::Gone { json: current.json, object: current.object });
-                    }
-                    match self.remove(resource, &current).await? {
-                        Ok(revision) => {
-                            encode::set_revision(&mut current.object, revision);
-                            return Ok(Deleted::Gone { json: current.json, object: current.object });
-                        }
-                        Err(found) => found,
-                    }
-                }
-                Step::Mark(mut marked) => {
-                    encode::strip(&mut marked);
-                    let value = encode::encode(&marked)?;
-                    if options.dry_run {
-                        let json = encode::with_revision(&value, current.revision);
-                        return Ok(Deleted::Waiting { json });
-                    }
-                    let with = Companions::default();
-                    let new = Replacement { value: value.clone(), with, may_use_reserve: true };
-                    match self.replace(&current, new, None).await? {
-                        Ok(revision) => {
-                            return Ok(Deleted::Waiting { json: encode::with_revision(&value, revision) });
-                        }
-                        Err(found) => found,
-                    }
-                }
-            };
-            current = found.ok_or_else(not_found)?;
-        }
-        Err(Status::modified(&resource.group_resource, name))
+    fn not_found(&self) -> Status {
+        Status::not_found(&self.resource.storing().group_resource, self.name)
     }
 }
 

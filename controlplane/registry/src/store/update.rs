@@ -1,7 +1,16 @@
 //! PUT and PATCH: an object changed, under optimistic locking.
 //!
-//! The change is a function from the stored object to the wanted one, so that a lost race can be run again.
+//! A change goes by steps, of which each is the caller's to take: nothing here calls back.
+//!
+//! ```text
+//! begin_update > present > prepare > check > commit > written
+//!                   ^                          |
+//!                   '---- the race is lost ----'
+//! ```
 
+use std::{borrow::Cow, sync::Arc};
+
+use bytes::Bytes;
 use coracle_api::{
     meta,
     status::{FieldErrors, Status},
@@ -24,7 +33,8 @@ use crate::{
 /// How often a change without a `resourceVersion` of its own is run again after a lost race: as good as always.
 const TRIES: usize = 1000;
 
-/// A change of one object.
+/// What is to be changed, and how.
+#[derive(Clone, Copy)]
 pub struct Change<'a> {
     /// Of the URL; empty for what is in none.
     pub namespace: &'a str,
@@ -36,27 +46,39 @@ pub struct Change<'a> {
     pub options: WriteOptions,
     /// Times a lost race is run again; `None` for the default. PATCH has upstream's five.
     pub tries: Option<usize>,
-    /// Runs on the new object after validation, before it is written; gets the old one too.
-    pub reserve: Option<Reserve<'a>>,
     /// Who comes to own what changes. Without, field ownership stays as it is.
     pub manager: Option<&'a FieldManager>,
-    /// What the object is written together with, such as the quotas that it is charged to.
-    pub companion: Option<&'a dyn Companion>,
 }
 
 impl<'a> Change<'a> {
     /// A change that the server makes by itself.
     pub fn own(namespace: &'a str, name: &'a str, part: Part) -> Self {
-        let options = WriteOptions::default();
-        Self { namespace, name, part, options, tries: None, reserve: None, manager: None, companion: None }
+        Self { namespace, name, part, options: WriteOptions::default(), tries: None, manager: None }
     }
 }
 
-/// Reserves what a changed object needs, such as addresses.
-pub type Reserve<'a> = &'a (dyn Fn(&mut Value, &Value) -> Result<(), Status> + Send + Sync);
+/// A change under way, and the object as it is known to be now.
+pub struct Update<'a> {
+    store: &'a Store,
+    /// What the client changes; may be a view.
+    resource: &'a Resource,
+    target: Change<'a>,
+    current: Current,
+    tries_left: usize,
+}
+
+/// An object on its way to take the present one's place. Between the steps it is its owner's, as a new one is.
+#[derive(Debug)]
+pub struct Changed {
+    /// In the form of [`Resource::storing`].
+    pub object: Value,
+    /// Whether it was to replace one version alone.
+    is_conditional: bool,
+}
 
 impl Store {
-    /// Changes an object. What `change` returns may carry `resourceVersion` and `uid` as preconditions.
+    /// Changes an object. What `change` returns may carry `resourceVersion` and `uid` as preconditions. For what no
+    /// client asked for: nothing is admitted.
     ///
     /// # Errors
     /// 404, 409 for a stale `resourceVersion`, 422 for what validation says, and whatever `change` says.
@@ -66,125 +88,206 @@ impl Store {
         target: &Change<'_>,
         mut change: impl FnMut(&Value) -> Result<Value, Status>,
     ) -> Result<Written, Status> {
-        let Some(seen) = &resource.view else { return self.update_stored(resource, target, change).await };
-        let change = |old: &Value| resource.stored(seen, change(&resource.shown(old.clone()))?);
-        let written = self.update_stored(&seen.stored, target, change).await?;
-        Ok(Written { json: resource.shown_json(written.json), ..written })
-    }
-
-    async fn update_stored(
-        &self,
-        resource: &Resource,
-        target: &Change<'_>,
-        mut change: impl FnMut(&Value) -> Result<Value, Status>,
-    ) -> Result<Written, Status> {
-        let key = resource.key(target.namespace, target.name);
-        let not_found = || Status::not_found(&resource.group_resource, target.name);
-        let mut current = self.current(resource, &key).await?.ok_or_else(not_found)?;
-        for _ in 0..target.tries.unwrap_or(TRIES) {
-            let mut new = match change(&current.object) {
-                Ok(new) => new,
-                // What the change objects to may have been settled since the cache saw it.
-                Err(_) if !current.is_fresh => {
-                    current = self.fresh(&key).await?.ok_or_else(not_found)?;
-                    continue;
-                }
+        let mut update = self.begin_update(resource, *target).await?;
+        loop {
+            let wanted = change(&update.present());
+            let written = match wanted.and_then(|wanted| update.checked(wanted)) {
+                Ok(changed) => update.commit(changed, None).await?,
+                Err(_) if update.refresh().await? => None,
                 Err(status) => return Err(status),
             };
-            let is_conditional = match self.check_lock(resource, target, &new, &current) {
-                Ok(is_conditional) => is_conditional,
-                Err(_) if !current.is_fresh => {
-                    current = self.fresh(&key).await?.ok_or_else(not_found)?;
-                    continue;
-                }
-                Err(status) => return Err(status),
-            };
-            let given = managed_fields::take(&mut new);
-            prepare(resource, target, &mut new, &current.object)?;
-            match target.manager {
-                Some(manager) => manager.update(resource, target.part, &mut new, given, &current.object),
-                None => managed_fields::set(&mut new, current.object["metadata"].get("managedFields").cloned()),
-            }
-            if let Some(reserve) = target.reserve {
-                reserve(&mut new, &current.object)?;
-            }
-            let warnings = if target.part == Part::Main { resource.warnings(&new) } else { Vec::new() };
-            match self.write(resource, target, new, &current).await? {
-                Ok(json) => return Ok(Written { json, created: false, warnings }),
-                Err(None) if current.is_fresh => return Err(not_found()),
-                Err(_) if is_conditional && current.is_fresh => {
-                    return Err(Status::modified(&resource.group_resource, target.name));
-                }
-                Err(found) => current = found.ok_or_else(not_found)?,
+            if let Some(written) = written {
+                return Ok(written);
             }
         }
-        Err(Status::modified(&resource.group_resource, target.name))
     }
 
-    /// Whether the new object names a version; an error if it is not the present one.
-    fn check_lock(
-        &self,
-        resource: &Resource,
-        target: &Change<'_>,
-        new: &Value,
-        current: &Current,
-    ) -> Result<bool, Status> {
-        let uid = meta::uid(new);
-        let own_uid = meta::uid(&current.object);
-        if !uid.is_empty() && uid != own_uid {
-            let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {own_uid}");
-            return Err(Status::conflict(&resource.group_resource, target.name, why));
+    /// The first step: finds the object.
+    ///
+    /// # Errors
+    /// 404 if there is none.
+    pub async fn begin_update<'a>(&'a self, resource: &'a Resource, target: Change<'a>) -> Result<Update<'a>, Status> {
+        let stored = resource.storing();
+        let key = stored.key(target.namespace, target.name);
+        let current = self.current(stored, &key).await?;
+        let current = current.ok_or_else(|| Status::not_found(&stored.group_resource, target.name))?;
+        Ok(Update { store: self, resource, target, current, tries_left: target.tries.unwrap_or(TRIES) })
+    }
+}
+
+impl Update<'_> {
+    /// The object as it is now, in the form that the client writes it.
+    pub fn present(&self) -> Cow<'_, Value> {
+        match self.resource.view {
+            Some(_) => Cow::Owned(self.resource.shown(self.current.object.clone())),
+            None => Cow::Borrowed(&self.current.object),
         }
-        let version = meta::resource_version(new);
-        if matches!(version, "" | "0") {
+    }
+
+    /// The same as it is stored.
+    pub fn current(&self) -> &Value {
+        &self.current.object
+    }
+
+    /// Its key.
+    pub fn key(&self) -> &Arc<str> {
+        &self.current.key
+    }
+
+    /// Looks again after a refusal, which the cache may be to blame for: it can be behind, and nothing is refused by its
+    /// word alone. Whether the object is another one now.
+    ///
+    /// # Errors
+    /// 404 if it has gone.
+    pub async fn refresh(&mut self) -> Result<bool, Status> {
+        if self.current.is_fresh {
             return Ok(false);
         }
-        let Ok(version) = version.parse::<u64>() else {
-            let mut errors = FieldErrors::default();
-            errors.invalid("metadata.resourceVersion", &json!(version), "must be an unsigned integer");
-            return Err(Status::invalid(&resource.gvk, target.name, errors));
-        };
-        if version != current.revision.0 {
-            return Err(Status::modified(&resource.group_resource, target.name));
-        }
-        Ok(true)
+        let found = self.store.fresh(&self.current.key).await?.ok_or_else(|| self.not_found())?;
+        let is_another = found.revision != self.current.revision;
+        self.current = found;
+        Ok(is_another)
     }
 
-    /// Puts, skips or removes, as the new object demands.
+    /// What the client wants in the object's place, with what it may not change put back, its defaults and its owners.
+    /// What is changed from here on is owned by nobody.
+    ///
+    /// # Errors
+    /// 409 for a version or a UID that is not the present one's, 422 for what the validation of a view says.
+    pub fn prepare(&self, wanted: Value) -> Result<Changed, Status> {
+        let (resource, target, old) = (self.resource.storing(), &self.target, &self.current.object);
+        let mut object = match &self.resource.view {
+            Some(seen) => self.resource.stored(seen, wanted)?,
+            None => wanted,
+        };
+        let is_conditional = check_lock(resource, target, &object, &self.current)?;
+        let given = managed_fields::take(&mut object);
+        object_meta::match_namespace(resource, target.namespace, &mut object)?;
+        restore(resource, target.part, &mut object, old);
+        match target.manager {
+            Some(manager) => manager.update(resource, target.part, &mut object, given, old),
+            None => managed_fields::set(&mut object, old["metadata"].get("managedFields").cloned()),
+        }
+        Ok(Changed { object, is_conditional })
+    }
+
+    /// Validates. `is_changed` says that the object is no longer as it was prepared.
+    ///
+    /// # Errors
+    /// 422 for what validation says.
+    pub fn check(&self, changed: &mut Changed, is_changed: bool) -> Result<(), Status> {
+        let (resource, target, old) = (self.resource.storing(), &self.target, &self.current.object);
+        let new = &mut changed.object;
+        if is_changed {
+            let managed = managed_fields::take(new);
+            restore(resource, target.part, new, old);
+            managed_fields::set(new, managed);
+        }
+        let errors = validate(resource, target.part, new, old);
+        if errors.is_empty() {
+            return Ok(());
+        }
+        Err(Status::invalid(&resource.gvk, target.name, errors))
+    }
+
+    fn checked(&self, wanted: Value) -> Result<Changed, Status> {
+        let mut changed = self.prepare(wanted)?;
+        self.check(&mut changed, false)?;
+        Ok(changed)
+    }
+
+    /// The last step: puts, skips or removes, as the object demands, with its companions. `None` if somebody else was
+    /// faster: then all of it is to be done again, for the object as it is now.
+    ///
+    /// # Errors
+    /// 404 if the object has gone, 409 if it was to replace another version or the races are too many, and what
+    /// `companion` says.
+    pub async fn commit(
+        &mut self,
+        changed: Changed,
+        companion: Option<&dyn Companion>,
+    ) -> Result<Option<Written>, Status> {
+        let (resource, target) = (self.resource.storing(), &self.target);
+        let Changed { object, is_conditional } = changed;
+        let warnings = if target.part == Part::Main { resource.warnings(&object) } else { Vec::new() };
+        let found = match self.write(resource, object, companion).await? {
+            Ok(json) => {
+                let json = self.resource.shown_json(json);
+                return Ok(Some(Written { json, created: false, warnings }));
+            }
+            Err(found) => found,
+        };
+        let modified = || Status::modified(&resource.group_resource, target.name);
+        if found.is_some() && is_conditional && self.current.is_fresh {
+            return Err(modified());
+        }
+        let found = found.ok_or_else(|| self.not_found())?;
+        self.tries_left = self.tries_left.checked_sub(1).filter(|left| *left > 0).ok_or_else(modified)?;
+        self.current = found;
+        Ok(None)
+    }
+
+    fn not_found(&self) -> Status {
+        Status::not_found(&self.resource.storing().group_resource, self.target.name)
+    }
+
     async fn write(
         &self,
         resource: &Resource,
-        target: &Change<'_>,
         mut new: Value,
-        current: &Current,
-    ) -> Result<Result<bytes::Bytes, Option<Current>>, Status> {
+        companion: Option<&dyn Companion>,
+    ) -> Result<Result<Bytes, Option<Current>>, Status> {
+        let Self { store, target, current, .. } = self;
         encode::strip(&mut new);
         let value = encode::encode(&new)?;
         if is_finished(resource, &new) {
             if target.options.dry_run {
                 return Ok(Ok(value));
             }
-            let removed = self.remove(resource, current).await?;
+            let removed = store.remove(resource, current).await?;
             return Ok(removed.map(|revision| encode::with_revision(&value, revision)));
         }
         if encode::same_content(&current.json, &value) {
             // Nothing changes: nothing is written, provided that this is still what is stored.
-            if current.is_fresh || resource_is_current(self, current).await? {
+            if current.is_fresh || resource_is_current(store, current).await? {
                 return Ok(Ok(current.json.clone()));
             }
-            return Ok(Err(self.fresh(&current.key).await?));
+            return Ok(Err(store.fresh(&current.key).await?));
         }
         if target.options.dry_run {
             return Ok(Ok(encode::with_revision(&value, current.revision)));
         }
         let write = Write { resource, new: &new, old: Some(&current.object) };
-        let companion = target.companion.map(|companion| (companion, write));
+        let companion = companion.map(|companion| (companion, write));
         let with = service_ips::companions(resource, Some(&current.object), Some(&new));
         let may_use_reserve = may_use_reserve(resource, target.part, &new, &current.object);
         let replacement = Replacement { value: value.clone(), with, may_use_reserve };
-        let replaced = self.replace(current, replacement, companion).await?;
+        let replaced = store.replace(current, replacement, companion).await?;
         Ok(replaced.map(|revision| encode::with_revision(&value, revision)))
     }
+}
+
+/// Whether the new object names a version; an error if it is not the present one.
+fn check_lock(resource: &Resource, target: &Change<'_>, new: &Value, current: &Current) -> Result<bool, Status> {
+    let uid = meta::uid(new);
+    let own_uid = meta::uid(&current.object);
+    if !uid.is_empty() && uid != own_uid {
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {own_uid}");
+        return Err(Status::conflict(&resource.group_resource, target.name, why));
+    }
+    let version = meta::resource_version(new);
+    if matches!(version, "" | "0") {
+        return Ok(false);
+    }
+    let Ok(version) = version.parse::<u64>() else {
+        let mut errors = FieldErrors::default();
+        errors.invalid("metadata.resourceVersion", &json!(version), "must be an unsigned integer");
+        return Err(Status::invalid(&resource.gvk, target.name, errors));
+    };
+    if version != current.revision.0 {
+        return Err(Status::modified(&resource.group_resource, target.name));
+    }
+    Ok(true)
 }
 
 async fn resource_is_current(store: &Store, current: &Current) -> Result<bool, Status> {
@@ -215,41 +318,33 @@ fn is_finished(resource: &Resource, object: &Value) -> bool {
     !resource.is_core("namespaces") || meta::get_array(object, &["spec", "finalizers"]).is_empty()
 }
 
-/// Restores, defaults and checks.
-fn prepare(resource: &Resource, target: &Change<'_>, new: &mut Value, old: &Value) -> Result<(), Status> {
-    let strategy = resource.strategy;
-    object_meta::match_namespace(resource, target.namespace, new)?;
-    let errors = match target.part {
-        Part::Main => {
+/// Puts back what a write of this part may not change, and fills in defaults. Idempotent.
+fn restore(resource: &Resource, part: Part, new: &mut Value, old: &Value) {
+    let strategy = &resource.strategy;
+    match part {
+        Part::Main | Part::Resize | Part::EphemeralContainers => {
             object_meta::carry_over(new, old);
             strategy.default(new);
             strategy.prepare_for_update(new, old);
-            let mut errors = object_meta::validate_update(new, old);
-            errors.extend(strategy.validate_update(new, old));
-            errors
         }
         Part::Status => {
             keep_all_but_status(new, old, strategy.status_keeps());
             strategy.default(new);
             strategy.prepare_for_status_update(new, old);
-            let mut errors = object_meta::validate_update(new, old);
-            errors.extend(strategy.validate_status_update(new, old));
-            errors
         }
-        Part::Resize | Part::EphemeralContainers => {
-            object_meta::carry_over(new, old);
-            strategy.default(new);
-            strategy.prepare_for_update(new, old);
-            let mut errors = object_meta::validate_update(new, old);
-            errors.extend(strategy.validate(new));
-            errors
-        }
-        Part::Internal => object_meta::validate_update(new, old),
-    };
-    if errors.is_empty() {
-        return Ok(());
+        Part::Internal => {}
     }
-    Err(Status::invalid(&resource.gvk, target.name, errors))
+}
+
+fn validate(resource: &Resource, part: Part, new: &Value, old: &Value) -> FieldErrors {
+    let mut errors = object_meta::validate_update(new, old);
+    match part {
+        Part::Main => errors.extend(resource.strategy.validate_update(new, old)),
+        Part::Status => errors.extend(resource.strategy.validate_status_update(new, old)),
+        Part::Resize | Part::EphemeralContainers => errors.extend(resource.strategy.validate(new)),
+        Part::Internal => {}
+    }
+    errors
 }
 
 /// Makes `new` the old object with the status of `new`, and with its metadata apart from the fields that stay.

@@ -1,7 +1,5 @@
 //! Subresources: their names, the kinds they speak, and their verbs.
 
-use super::ResourceInfo;
-
 /// A subresource of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subresource {
@@ -72,10 +70,10 @@ impl Subresource {
         }
     }
 
-    /// Group, version and kind of what it speaks, where that is not the resource's own.
+    /// Group, version and kind of what it speaks below an object of a kind, where that is not its own.
     #[must_use]
-    pub fn foreign_kind(self, of: &ResourceInfo) -> Option<(&'static str, &'static str, &'static str)> {
-        let options = |node, pod, service| match of.kind {
+    pub fn foreign_kind(self, of_kind: &str) -> Option<(&'static str, &'static str, &'static str)> {
+        let options = |node, pod, service| match of_kind {
             "Node" => node,
             "Service" => service,
             _ => pod,

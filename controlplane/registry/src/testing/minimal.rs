@@ -3,7 +3,7 @@
 use coracle_api::resource::Gvk;
 use serde_json::{Value, json};
 
-use crate::strategy::Strategy;
+use crate::strategy::BuiltIn;
 
 fn pod() -> Value {
     json!({"containers": [{"name": "c", "image": "i:1"}]})
@@ -106,7 +106,7 @@ fn body(group: &str, kind: &str) -> Value {
 
 /// A minimal object of the kind, with the metadata that the registry would give it.
 #[must_use]
-pub fn minimal(strategy: &dyn Strategy) -> Value {
+pub fn minimal(strategy: &dyn BuiltIn) -> Value {
     let info = strategy.resource();
     let mut object = body(info.group, info.kind);
     let name = if info.kind == "IPAddress" { "10.0.0.1" } else { "a" };

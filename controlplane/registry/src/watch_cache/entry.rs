@@ -8,10 +8,10 @@ use std::{fmt, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use coracle_store::{KeyValue, Revision};
-use serde_json::Value;
 
 use super::{
     event::EventKind,
+    fields::Fields,
     managed::Gaps,
     metadata::{self, Labels, Metadata, Span},
     pool::Pool,
@@ -19,14 +19,6 @@ use super::{
 use crate::stored;
 
 const LINE_SUFFIX: &[u8] = b"}\n";
-
-/// Computes the fields of an object that field selectors may name, such as `("spec.nodeName", "n1")`.
-///
-/// `metadata.name` and `metadata.namespace` need not be among them: [`Entry::field`] knows them.
-pub type FieldIndexer = Arc<dyn Fn(&Value) -> Vec<(&'static str, String)> + Send + Sync>;
-
-/// A value of an indexed field; equal values of one resource may share their bytes.
-pub(crate) type Fields = Box<[(&'static str, Arc<str>)]>;
 
 /// A stored object, ready to be served.
 pub struct Entry {
@@ -188,12 +180,12 @@ impl Entry {
         match name {
             "metadata.name" => Some(self.name()),
             "metadata.namespace" => Some(self.namespace().unwrap_or_default()),
-            _ => self.fields.iter().find_map(|(field, value)| (*field == name).then_some(&**value)),
+            _ => self.fields.get(name),
         }
     }
 
     /// All indexed fields.
-    pub(crate) fn fields(&self) -> &[(&'static str, Arc<str>)] {
+    pub(super) fn fields(&self) -> &Fields {
         &self.fields
     }
 
@@ -209,7 +201,7 @@ impl Entry {
     }
 
     /// Makes an entry of a stored state. `index` gets the object as a tree if it needs one.
-    pub(crate) fn decode(
+    pub(super) fn decode(
         source: &EntrySource<'_>,
         index: impl FnOnce(&[u8]) -> Result<Fields, serde_json::Error>,
     ) -> Result<Self, DecodeStored> {

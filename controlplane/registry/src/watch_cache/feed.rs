@@ -18,11 +18,11 @@ use coracle_store::{Backend, Event, EventBatch, RangeRequest, Revision, StoreErr
 use coracle_telemetry::Chain;
 use futures::StreamExt;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ResourceConfig, Shared, WatchCacheError,
+    Shared,
     resource::{ResourceCache, Wake},
 };
 
@@ -100,8 +100,9 @@ impl Source {
         ended.map_or(Poll::Pending, Poll::Ready)
     }
 
-    fn take(&self) -> Stream {
-        std::mem::take(&mut self.stream.lock())
+    /// Nothing is applied as long as this is held.
+    pub(super) fn hold(&self) -> impl Sized {
+        self.stream.lock()
     }
 }
 
@@ -128,6 +129,7 @@ impl Stream {
 /// Applies a batch to all resources it touches and announces its revision; returns whom to wake.
 fn apply(shared: &Shared, batch: &EventBatch) -> Vec<Wake> {
     let mut wakes = Vec::new();
+    shared.aside.lock().keep(batch);
     // The order between resources within a batch is nobody's concern: none is announced before all are applied.
     let mut rest: Vec<&Event> = batch.events.iter().collect();
     while let Some(first) = rest.first() {
@@ -146,35 +148,26 @@ fn apply(shared: &Shared, batch: &EventBatch) -> Vec<Wake> {
     wakes
 }
 
-/// A resource to be added while the cache runs.
-pub(super) struct Register {
-    pub(super) config: ResourceConfig,
-    pub(super) reply: oneshot::Sender<Result<Arc<ResourceCache>, WatchCacheError>>,
-}
-
 /// The feeding task.
 pub(super) struct Feed {
     pub(super) backend: Arc<dyn Backend>,
     pub(super) shared: Arc<Shared>,
-    pub(super) registrations: mpsc::Receiver<Register>,
 }
 
 enum Input {
     End(End),
     Kick,
-    Register(Register),
     Stop,
 }
 
 impl Feed {
     /// Feeds until `shutdown`, then ends all watches.
-    pub(super) async fn run(mut self, shutdown: CancellationToken) {
+    pub(super) async fn run(self, shutdown: CancellationToken) {
         loop {
             let source = &self.shared.source;
             let input = tokio::select! {
                 biased;
                 () = shutdown.cancelled() => Input::Stop,
-                Some(register) = self.registrations.recv() => Input::Register(register),
                 () = source.kick.notified() => Input::Kick,
                 end = std::future::poll_fn(|cx| source.poll_feed(&self.shared, cx)) => Input::End(end),
             };
@@ -188,7 +181,6 @@ impl Feed {
                         None => break,
                     }
                 }
-                Input::Register(register) => self.register(register).await,
                 Input::End(End::Closed) | Input::Stop => break,
             }
         }
@@ -215,6 +207,8 @@ impl Feed {
     }
 
     async fn reload(&self) -> Result<WatchStream, StoreError> {
+        // Before it is seen which resources there are: one that comes later is loaded after this.
+        self.shared.aside.lock().is_lost();
         let revision = self.backend.current_revision();
         let mut wakes = Vec::new();
         for resource in self.shared.resources() {
@@ -224,22 +218,11 @@ impl Feed {
             wakes.push(resource.reset(&objects, revision));
         }
         self.shared.announce(revision);
+        self.shared.aside.lock().goes_on();
         for wake in wakes {
             wake.wake();
         }
         self.backend.watch(ROOT, revision).await
-    }
-
-    async fn register(&self, register: Register) {
-        // Without a stream nobody else applies anything until the resource is in.
-        let stream = self.shared.source.take();
-        let at = self.shared.applied();
-        let resource = self.shared.make(register.config, at);
-        let loaded = load(&*self.backend, &resource, at).await;
-        let reply = loaded.map(|()| self.shared.insert(resource)).map_err(WatchCacheError::from);
-        *self.shared.source.stream.lock() = stream;
-        // Whoever asked may have gone; the resource stays.
-        let _ = register.reply.send(reply);
     }
 }
 

@@ -18,11 +18,12 @@ use parking_lot::RwLock;
 
 use super::{
     ResourceConfig, WatchCacheError, WatchCacheLimits,
-    entry::{ByKey, Entry, EntrySource, Fields},
+    entry::{ByKey, Entry, EntrySource},
     event::{EventKind, WatchEvent},
+    fields::Fields,
     list::{ListAt, ListRequest, ListResult},
     pool::Pool,
-    ring::{Group, announce},
+    ring::{Group, Narrow, announce},
     selection::{Scope, Selection},
     snapshot::Snapshot,
     state::{Pin, State},
@@ -113,7 +114,7 @@ impl ResourceCache {
         }
         let too_old = WatchCacheError::TooOld { asked: revision, oldest: state.ring.start() };
         let cursor = state.ring.after(revision).ok_or(too_old)?;
-        let group = state.groups.join(&selection);
+        let group = state.groups.join(self.narrow(&selection));
         drop(state);
         Ok(Watcher::new(Arc::clone(self), selection, group, cursor))
     }
@@ -124,7 +125,7 @@ impl ResourceCache {
         let mut state = self.state.write();
         let snapshot = self.snapshot_of(&state);
         let cursor = state.ring.end();
-        let group = state.groups.join(&selection);
+        let group = state.groups.join(self.narrow(&selection));
         drop(state);
         (snapshot, Watcher::new(Arc::clone(self), selection, group, cursor))
     }
@@ -216,9 +217,13 @@ impl ResourceCache {
     }
 
     pub(super) fn leave(&self, selection: &Selection, group: &Arc<Group>) {
-        if selection.scope != Scope::Resource || selection.field.is_some() {
-            self.state.write().groups.leave(selection, group);
+        if let Some(narrow) = self.narrow(selection) {
+            self.state.write().groups.leave(&narrow, group);
         }
+    }
+
+    fn narrow(&self, selection: &Selection) -> Option<Narrow> {
+        Narrow::of(selection, self.config.index.as_ref())
     }
 
     #[cfg(test)]
@@ -294,7 +299,7 @@ impl ResourceCache {
         let ResourceConfig { prefix, namespaced, .. } = &self.config;
         let source = EntrySource { kv, kind, prefix, namespaced: *namespaced, pool: &self.pool };
         let index = |json: &[u8]| match prev {
-            Some(prev) if kind == EventKind::Deleted => Ok(prev.fields().into()),
+            Some(prev) if kind == EventKind::Deleted => Ok(prev.fields().clone()),
             _ => self.index(json),
         };
         Entry::decode(&source, index)
@@ -304,11 +309,7 @@ impl ResourceCache {
     }
 
     fn index(&self, json: &[u8]) -> Result<Fields, serde_json::Error> {
-        let Some(index) = &self.config.index else {
-            return Ok(Fields::default());
-        };
-        let fields = index(&serde_json::from_slice(json)?);
-        Ok(fields.into_iter().map(|(name, value)| (name, self.pool.share(&value))).collect())
+        self.config.index.as_ref().map_or_else(|| Ok(Fields::default()), |index| index.read(json, &self.pool))
     }
 
     // === states of the past ===

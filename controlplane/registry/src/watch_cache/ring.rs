@@ -22,6 +22,7 @@ use super::{
     WatchCacheLimits,
     entry::Entry,
     event::{EventKind, WatchEvent},
+    fields::FieldIndex,
     selection::{Scope, Selection},
 };
 
@@ -197,18 +198,20 @@ pub(super) struct Groups {
 
 /// What a group narrows its interest to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Narrow {
+pub(super) enum Narrow {
     Namespace(Box<str>),
     Key(Box<str>),
-    Field(&'static str, Box<str>),
+    /// By the place of the field among those that are indexed.
+    Field(usize, Box<str>),
 }
 
 impl Narrow {
     /// The narrowest group that sees all events of a selection.
-    fn of(selection: &Selection) -> Option<Self> {
-        match (&selection.scope, &selection.field) {
+    pub(super) fn of(selection: &Selection, index: Option<&FieldIndex>) -> Option<Self> {
+        let field = selection.field.as_ref().and_then(|(name, value)| Some((index?.position(name)?, value)));
+        match (&selection.scope, field) {
             (Scope::Key(key), _) => Some(Self::Key(key.as_str().into())),
-            (_, Some((name, value))) => Some(Self::Field(name, value.as_str().into())),
+            (_, Some((at, value))) => Some(Self::Field(at, value.as_str().into())),
             (Scope::Namespace(namespace), None) => Some(Self::Namespace(namespace.as_str().into())),
             (Scope::Resource, None) => None,
         }
@@ -220,20 +223,18 @@ impl Groups {
         Self { everything: Group::new(), by_scope: HashMap::new() }
     }
 
-    /// The group of a selection, made if need be.
-    pub(super) fn join(&mut self, selection: &Selection) -> Arc<Group> {
-        match Narrow::of(selection) {
+    /// The group of a selection that is narrowed so far, made if need be.
+    pub(super) fn join(&mut self, narrow: Option<Narrow>) -> Arc<Group> {
+        match narrow {
             None => Arc::clone(&self.everything),
             Some(narrow) => Arc::clone(self.by_scope.entry(narrow).or_insert_with(Group::new)),
         }
     }
 
-    /// Removes the group of a selection if `group` is the last handle outside.
-    pub(super) fn leave(&mut self, selection: &Selection, group: &Arc<Group>) {
-        if let Some(narrow) = Narrow::of(selection)
-            && Arc::strong_count(group) <= 2
-        {
-            self.by_scope.remove(&narrow);
+    /// Removes a group if `group` is the last handle outside.
+    pub(super) fn leave(&mut self, narrow: &Narrow, group: &Arc<Group>) {
+        if Arc::strong_count(group) <= 2 {
+            self.by_scope.remove(narrow);
         }
     }
 
@@ -282,8 +283,8 @@ impl Groups {
             visit_narrow(Narrow::Namespace(namespace.into()));
         }
         let field = |entry: &Entry, visit: &mut dyn FnMut(Narrow)| {
-            for (name, value) in entry.fields() {
-                visit(Narrow::Field(name, (**value).into()));
+            for (at, value) in entry.fields().values().iter().enumerate() {
+                visit(Narrow::Field(at, (**value).into()));
             }
         };
         field(&event.entry, &mut visit_narrow);

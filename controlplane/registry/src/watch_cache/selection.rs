@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use super::entry::Entry;
+use crate::api_resource::Text;
 
 /// Where the objects are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +28,7 @@ pub struct Selection {
     pub filter: Option<Filter>,
     /// An equality of an indexed field that the filter implies. Watchers that name one, such as `spec.nodeName` of a
     /// node, sleep through events of others.
-    pub field: Option<(&'static str, String)>,
+    pub field: Option<(Text, String)>,
 }
 
 impl Selection {
@@ -46,8 +47,8 @@ impl Selection {
 
     /// Promises that the filter accepts only objects with this value of an indexed field.
     #[must_use]
-    pub fn requires_field(mut self, name: &'static str, value: impl Into<String>) -> Self {
-        self.field = Some((name, value.into()));
+    pub fn requires_field(mut self, name: impl Into<Text>, value: impl Into<String>) -> Self {
+        self.field = Some((name.into(), value.into()));
         self
     }
 

@@ -3,6 +3,7 @@
 mod entries;
 mod feeding;
 mod lists;
+mod registering;
 mod watches;
 
 use std::{sync::Arc, time::Duration};
@@ -25,10 +26,8 @@ struct Cluster {
 }
 
 fn resources() -> Vec<ResourceConfig> {
-    let index: FieldIndexer = Arc::new(|pod| {
-        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-        vec![("spec.nodeName", node.to_owned())]
-    });
+    let values = |pod: &serde_json::Value| vec![pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned()];
+    let index = FieldIndex { names: Arc::new(["spec.nodeName".into()]), values: Arc::new(values) };
     vec![
         ResourceConfig { prefix: PODS.to_owned(), namespaced: true, index: Some(index) },
         ResourceConfig { prefix: NODES.to_owned(), namespaced: false, index: None },

@@ -4,6 +4,9 @@
 //! What lives on it are transactions that say so: deletions and what belongs to them, heartbeats. A piece that is given up
 //! goes to the store's own files in the same moment, so a neighbour who writes without end gets little of it. Everything
 //! else is refused until the reserve is whole again. So an administrator can make room through the API.
+//!
+//! A large object is written anew when it is to be deleted: that takes as many pieces as it needs, but of half the reserve
+//! at most. Whoever has large objects and writes them again and again leaves the other half to what is small.
 
 use std::{
     fs::{self, File},
@@ -73,19 +76,26 @@ impl Reserve {
         covered
     }
 
-    /// Gives a piece up if the disk is full: room for the database if that lacked some, and one step more for the log.
-    /// Whether there was one.
-    pub(super) fn give_up(&mut self) -> bool {
-        if self.bytes == 0 || self.free().is_none_or(|free| free >= PIECE) {
+    /// Gives up what a batch of `batch_bytes` lacks if the disk is full: room for the database if that lacked some, and
+    /// one step more for the log. Whether there was as much.
+    pub(super) fn give_up(&mut self, batch_bytes: u64) -> bool {
+        let Some(free) = self.free() else { return false };
+        let for_database = self.lacking.map_or(0, |bytes| self.room.beyond_database(bytes));
+        let needed = PIECE + if batch_bytes > STEP { for_database.max(batch_bytes) + batch_bytes } else { 0 };
+        let missing = needed.saturating_sub(free);
+        if self.bytes == 0 || missing == 0 {
             return false;
         }
-        let left = self.bytes.saturating_sub(PIECE);
+        if batch_bytes > STEP && missing > self.bytes.saturating_sub(self.whole / 2) {
+            return false;
+        }
+        let left = self.bytes.saturating_sub(missing.next_multiple_of(PIECE));
         if let Err(error) = File::options().write(true).open(&self.path).and_then(|file| file.set_len(left)) {
             tracing::error!(path = %self.path.display(), error = %Chain(&error), "cannot give up the reserve");
             return false;
         }
         let for_database = self.lacking.take().map_or(Ok(()), |bytes| self.room.for_database(bytes));
-        let log_bytes = LOG_BYTES.min(self.whole).min(self.room.log_bytes() + STEP);
+        let log_bytes = LOG_BYTES.min(self.whole).min(self.room.log_bytes() + STEP.max(batch_bytes));
         for error in [for_database, self.room.for_log(log_bytes)].into_iter().filter_map(Result::err) {
             if error.kind() == io::ErrorKind::StorageFull {
                 tracing::debug!(error = %Chain(&error), "somebody else took the room that was given up");

@@ -69,6 +69,11 @@ impl Room {
         allocated
     }
 
+    /// How many bytes a database of `bytes` is longer than it is now.
+    pub(super) fn beyond_database(&self, bytes: u64) -> u64 {
+        self.database.metadata().map_or(0, |database| bytes.saturating_sub(database.len()))
+    }
+
     /// How many bytes the log has blocks for.
     pub(super) fn log_bytes(&self) -> u64 {
         self.log.metadata().map_or(0, |log| log.blocks() * BLOCK)

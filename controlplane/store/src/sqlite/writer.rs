@@ -1,7 +1,7 @@
 //! The one thread that writes. It takes what is queued, carries it out in one SQLite transaction, and only when that is
 //! on disk does anybody see or hear of it.
 //!
-//! A batch fails or succeeds as a whole. After a failure nothing of it exists: the index is changed by [`Writer::publish`]
+//! A batch fails or succeeds as a whole; for want of room its transactions are then tried one by one. After a failure nothing of it exists: the index is changed by [`Writer::publish`]
 //! alone. After an error that leaves the disk's state in doubt (a failed fsync, a damaged file) the thread ends and the
 //! store is closed: what was acknowledged is on disk, and a new start finds it.
 
@@ -148,7 +148,8 @@ impl Writer {
         self.carry_out(txns)
     }
 
-    /// On a full disk it goes on with what may use the reserve, of which each round gives up a piece, until there is none.
+    /// On a full disk it goes on with what may use the reserve, of which each round gives up some. What finds no room
+    /// together is carried out one by one: a large write is not to fail small ones of others.
     fn carry_out(&mut self, mut left: Vec<(Txn, Reply<TxnOutcome>)>) -> Next {
         while !left.is_empty() {
             let (txns, replies): (Vec<Txn>, Vec<_>) = left.into_iter().unzip();
@@ -169,8 +170,21 @@ impl Writer {
             let all = txns.len();
             left = self.without_growth(txns.into_iter().zip(batch.replies).collect());
             // Without the others they may fit.
-            if left.len() == all && !self.make_room() {
+            if left.len() < all || self.make_room(&left) {
+                continue;
+            }
+            if all == 1 {
                 return self.fail(left.into_iter().map(|(_, reply)| reply).collect(), source);
+            }
+            return self.one_by_one(left);
+        }
+        Next::Work
+    }
+
+    fn one_by_one(&mut self, txns: Vec<(Txn, Reply<TxnOutcome>)>) -> Next {
+        for one in txns {
+            if let Next::Stop = self.carry_out(vec![one]) {
+                return Next::Stop;
             }
         }
         Next::Work

@@ -4,6 +4,7 @@ use std::{
 };
 
 use super::*;
+use crate::tests::published;
 
 /// Kubernetes' own document, or nothing (said aloud) where it is absent.
 fn golden() -> Option<Value> {
@@ -17,7 +18,7 @@ fn golden() -> Option<Value> {
 }
 
 fn parsed() -> Value {
-    serde_json::from_slice(&document(Form::Json)).unwrap()
+    serde_json::from_slice(&document(&published(), Form::Json)).unwrap()
 }
 
 #[test]
@@ -36,8 +37,8 @@ fn old_and_new_names_of_the_protobuf_form_are_taken() {
 
 #[test]
 fn every_reference_has_its_definition() {
-    let text = String::from_utf8(document(Form::Json)).unwrap();
-    let definitions: BTreeSet<_> = definitions().map(|(name, _)| name).collect();
+    let text = String::from_utf8(document(&published(), Form::Json)).unwrap();
+    let definitions: BTreeSet<_> = definitions(&published()).map(|(name, _)| name).collect();
     for part in text.split(REF_PREFIX).skip(1) {
         let name = part.split('"').next().unwrap();
         assert!(definitions.contains(name), "{name}");
@@ -47,7 +48,7 @@ fn every_reference_has_its_definition() {
         "{} definitions, {} bytes of JSON, {} of protobuf",
         definitions.len(),
         text.len(),
-        document(Form::Protobuf).len()
+        document(&published(), Form::Protobuf).len()
     );
 }
 
@@ -64,7 +65,7 @@ fn structure(property: &Value) -> Value {
 fn definitions_are_structured_as_kubernetes_own() {
     let Some(golden) = golden() else { return };
     let (mut types, mut fields, mut wrong) = (0, 0, Vec::new());
-    for (name, ours) in definitions() {
+    for (name, ours) in definitions(&published()) {
         let Some(expect) = golden["definitions"].get(&name) else { continue };
         types += 1;
         if ours["type"] != expect["type"] || ours["format"] != expect["format"] {
@@ -159,7 +160,7 @@ fn text(bytes: &[u8]) -> String {
 #[test]
 fn protobuf_form_says_what_the_json_form_says() {
     let json = parsed();
-    let document = fields(&document(Form::Protobuf));
+    let document = fields(&document(&published(), Form::Protobuf));
     assert_eq!(text(&document[&1][0]), "2.0");
     let members = |tag, inner| -> BTreeMap<String, BTreeMap<u64, Vec<Vec<u8>>>> {
         let all = fields(&document[&tag][0]);

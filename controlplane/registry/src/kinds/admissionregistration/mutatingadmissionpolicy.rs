@@ -10,7 +10,7 @@ use crate::{
     cells::{self, AGE, NAME, integer, items, string, text},
     check,
     lifecycle::Lifecycle,
-    strategy::{Column, ResourceInfo, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy},
 };
 
 /// The strategy of MutatingAdmissionPolicies.
@@ -32,11 +32,13 @@ static COLUMNS: &[Column] = &[
     AGE,
 ];
 
-impl Strategy for MutatingAdmissionPolicy {
+impl BuiltIn for MutatingAdmissionPolicy {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for MutatingAdmissionPolicy {
     fn default(&self, object: &mut Value) {
         policies::default_policy(object);
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::policies;
 use crate::{
     lifecycle::Lifecycle,
-    strategy::{Column, ResourceInfo, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy},
 };
 
 /// The strategy of MutatingAdmissionPolicyBindings.
@@ -23,11 +23,13 @@ static INFO: ResourceInfo = ResourceInfo {
     ..super::V1
 };
 
-impl Strategy for MutatingAdmissionPolicyBinding {
+impl BuiltIn for MutatingAdmissionPolicyBinding {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for MutatingAdmissionPolicyBinding {
     fn default(&self, object: &mut Value) {
         policies::default_binding(object);
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::webhooks;
 use crate::{
     lifecycle::Lifecycle,
-    strategy::{Column, ResourceInfo, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy},
 };
 
 /// The strategy of MutatingWebhookConfigurations.
@@ -23,11 +23,13 @@ static INFO: ResourceInfo = ResourceInfo {
     ..super::V1
 };
 
-impl Strategy for MutatingWebhookConfiguration {
+impl BuiltIn for MutatingWebhookConfiguration {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for MutatingWebhookConfiguration {
     fn default(&self, object: &mut Value) {
         webhooks::default(object, true);
     }

@@ -10,7 +10,7 @@ use crate::{
     cells::{self, AGE, NAME, integer, items, string, text},
     check, fill,
     lifecycle::Lifecycle,
-    strategy::{ALL_METADATA, Column, ResourceInfo, Strategy, Subresource},
+    strategy::{ALL_METADATA, BuiltIn, Column, ResourceInfo, Strategy, Subresource},
 };
 
 /// The strategy of ValidatingAdmissionPolicies.
@@ -33,11 +33,13 @@ static COLUMNS: &[Column] = &[
     AGE,
 ];
 
-impl Strategy for ValidatingAdmissionPolicy {
+impl BuiltIn for ValidatingAdmissionPolicy {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for ValidatingAdmissionPolicy {
     fn status_keeps(&self) -> &'static [&'static str] {
         ALL_METADATA
     }

@@ -9,7 +9,7 @@ use super::policies;
 use crate::{
     cells::{items, string},
     lifecycle::Lifecycle,
-    strategy::{Column, ResourceInfo, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy},
 };
 
 /// The strategy of ValidatingAdmissionPolicyBindings.
@@ -24,11 +24,13 @@ static INFO: ResourceInfo = ResourceInfo {
     ..super::V1
 };
 
-impl Strategy for ValidatingAdmissionPolicyBinding {
+impl BuiltIn for ValidatingAdmissionPolicyBinding {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for ValidatingAdmissionPolicyBinding {
     fn default(&self, object: &mut Value) {
         policies::default_binding(object);
     }

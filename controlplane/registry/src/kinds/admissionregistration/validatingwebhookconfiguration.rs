@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::webhooks;
 use crate::{
     lifecycle::Lifecycle,
-    strategy::{Column, ResourceInfo, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy},
 };
 
 /// The strategy of ValidatingWebhookConfigurations.
@@ -23,11 +23,13 @@ static INFO: ResourceInfo = ResourceInfo {
     ..super::V1
 };
 
-impl Strategy for ValidatingWebhookConfiguration {
+impl BuiltIn for ValidatingWebhookConfiguration {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for ValidatingWebhookConfiguration {
     fn default(&self, object: &mut Value) {
         webhooks::default(object, false);
     }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::{
     cells::{self, AGE, NAME, NONE, text},
     check,
-    strategy::{Column, ResourceInfo, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy},
 };
 
 /// The strategy of ControllerRevisions.
@@ -26,11 +26,13 @@ static COLUMNS: &[Column] = &[
     AGE,
 ];
 
-impl Strategy for ControllerRevision {
+impl BuiltIn for ControllerRevision {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for ControllerRevision {
     fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         if object["data"].is_null() {

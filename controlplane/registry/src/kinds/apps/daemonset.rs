@@ -10,7 +10,7 @@ use crate::{
     check, fill,
     kinds::podspec,
     lifecycle::Lifecycle,
-    strategy::{Column, ResourceInfo, Strategy, Subresource},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
 };
 
 /// The strategy of DaemonSets.
@@ -61,11 +61,13 @@ static COLUMNS: &[Column] = &[
 /// Counts of the status that are always there.
 const COUNTS: [&str; 4] = ["currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady"];
 
-impl Strategy for DaemonSet {
+impl BuiltIn for DaemonSet {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for DaemonSet {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
         let spec = &mut object["spec"];

@@ -8,7 +8,7 @@ use crate::{
     check, fill,
     kinds::podspec,
     lifecycle::Lifecycle,
-    strategy::{Column, ResourceInfo, Strategy, Subresource},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
 };
 
 /// The strategy of Deployments.
@@ -44,11 +44,13 @@ static COLUMNS: &[Column] = &[
     ),
 ];
 
-impl Strategy for Deployment {
+impl BuiltIn for Deployment {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for Deployment {
     fn status_keeps(&self) -> &'static [&'static str] {
         &["labels"]
     }

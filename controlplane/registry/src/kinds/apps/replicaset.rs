@@ -8,7 +8,7 @@ use crate::{
     check, fill,
     kinds::podspec,
     lifecycle::Lifecycle,
-    strategy::{Column, ResourceInfo, Strategy, Subresource},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
 };
 
 /// The strategy of ReplicaSets.
@@ -35,11 +35,17 @@ static COLUMNS: &[Column] = &[
     wide("Selector", "Selector is a label query over pods that should match the replica count."),
 ];
 
-impl Strategy for ReplicaSet {
+impl BuiltIn for ReplicaSet {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
 
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &["status.replicas"]
+    }
+}
+
+impl Strategy for ReplicaSet {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
         let spec = &mut object["spec"];
@@ -85,10 +91,6 @@ impl Strategy for ReplicaSet {
         check::at_most(&mut errors, status, "availableReplicas", "replicas");
         check::at_most(&mut errors, status, "availableReplicas", "readyReplicas");
         errors
-    }
-
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        &["status.replicas"]
     }
 
     fn field(&self, object: &Value, path: &str) -> String {

@@ -10,7 +10,7 @@ use crate::{
     check, fill,
     kinds::{core::persistentvolumeclaim as claims, podspec},
     lifecycle::{self, Lifecycle},
-    strategy::{Column, ResourceInfo, Strategy, Subresource},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
 };
 
 /// The strategy of StatefulSets.
@@ -30,11 +30,13 @@ static COLUMNS: &[Column] = &[NAME, text("Ready", "Number of the pod with ready 
 
 const MAY_CHANGE: &str = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
 
-impl Strategy for StatefulSet {
+impl BuiltIn for StatefulSet {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for StatefulSet {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
         let spec = &mut object["spec"];

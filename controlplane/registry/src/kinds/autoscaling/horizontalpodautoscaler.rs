@@ -13,7 +13,7 @@ use crate::{
     cells::{self, AGE, NAME, items, number, string, text},
     fill,
     lifecycle::Lifecycle,
-    strategy::{Column, ResourceInfo, Strategy, Subresource},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
 };
 
 /// The strategy of HorizontalPodAutoscalers.
@@ -57,11 +57,13 @@ pub(super) static COLUMNS: &[Column] = &[
     AGE,
 ];
 
-impl Strategy for HorizontalPodAutoscaler {
+impl BuiltIn for HorizontalPodAutoscaler {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for HorizontalPodAutoscaler {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
         let spec = &mut object["spec"];

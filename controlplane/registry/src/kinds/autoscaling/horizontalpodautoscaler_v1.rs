@@ -9,7 +9,7 @@ use super::horizontalpodautoscaler::{BOTH, COLUMNS, HorizontalPodAutoscaler};
 use crate::{
     cells::{items, string},
     check, fill,
-    strategy::{Column, ResourceInfo, Strategy, View},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy, View},
 };
 
 /// The strategy of HorizontalPodAutoscalers as version v1 shows them.
@@ -26,7 +26,7 @@ const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const CPU_TARGET: &str = "targetCPUUtilizationPercentage";
 const CPU_NOW: &str = "currentCPUUtilizationPercentage";
 
-impl Strategy for HorizontalPodAutoscalerV1 {
+impl BuiltIn for HorizontalPodAutoscalerV1 {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
@@ -34,7 +34,9 @@ impl Strategy for HorizontalPodAutoscalerV1 {
     fn view(&self) -> Option<&'static View> {
         Some(&VIEW)
     }
+}
 
+impl Strategy for HorizontalPodAutoscalerV1 {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
         fill::value(&mut object["spec"], "minReplicas", 1);

@@ -11,7 +11,7 @@ use crate::{
     check, fill,
     kinds::podspec,
     lifecycle::Lifecycle,
-    strategy::{Column, ResourceInfo, Strategy, Subresource},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
 };
 
 /// The strategy of CronJobs.
@@ -52,11 +52,13 @@ static COLUMNS: &[Column] = &[
 /// The names of Jobs are this much longer, and a label holds 63.
 const MAX_NAME: usize = 52;
 
-impl Strategy for CronJob {
+impl BuiltIn for CronJob {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for CronJob {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
         let spec = &mut object["spec"];

@@ -11,7 +11,7 @@ use crate::{
     check, fill,
     kinds::podspec,
     lifecycle::{self, Lifecycle},
-    strategy::{Column, ResourceInfo, Strategy, Subresource},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
 };
 
 /// The strategy of Jobs.
@@ -48,11 +48,17 @@ const NAME_LABEL: &str = "batch.kubernetes.io/job-name";
 const OLD_UID_LABEL: &str = "controller-uid";
 const OLD_NAME_LABEL: &str = "job-name";
 
-impl Strategy for Job {
+impl BuiltIn for Job {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
 
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &["status.successful"]
+    }
+}
+
+impl Strategy for Job {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
         let spec = &mut object["spec"];
@@ -134,10 +140,6 @@ impl Strategy for Job {
             check::immutable(&mut errors, path, &status["completionTime"], &old["status"]["completionTime"]);
         }
         errors
-    }
-
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        &["status.successful"]
     }
 
     fn field(&self, object: &Value, path: &str) -> String {

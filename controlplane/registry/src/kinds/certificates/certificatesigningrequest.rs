@@ -8,7 +8,7 @@ use crate::{
     cells::{self, AGE, NAME, NONE, items, string, text},
     check,
     lifecycle::{self, Lifecycle},
-    strategy::{Column, ResourceInfo, Scope, Strategy, Subresource},
+    strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy, Subresource},
 };
 
 /// The strategy of CertificateSigningRequests.
@@ -36,11 +36,17 @@ static COLUMNS: &[Column] = &[
     ),
 ];
 
-impl Strategy for CertificateSigningRequest {
+impl BuiltIn for CertificateSigningRequest {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
 
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &["spec.signerName"]
+    }
+}
+
+impl Strategy for CertificateSigningRequest {
     fn lifecycle(&self) -> Lifecycle {
         Lifecycle::Status
     }
@@ -72,10 +78,6 @@ impl Strategy for CertificateSigningRequest {
         let mut errors = FieldErrors::new();
         conditions(&mut errors, new);
         errors
-    }
-
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        &["spec.signerName"]
     }
 
     fn field(&self, object: &Value, path: &str) -> String {

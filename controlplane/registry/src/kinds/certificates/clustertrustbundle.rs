@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::{
     cells::{self, NAME, string, text},
     check, fill,
-    strategy::{Column, ResourceInfo, Scope, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy},
 };
 
 /// The strategy of ClusterTrustBundles.
@@ -35,11 +35,17 @@ static COLUMNS: &[Column] = &[
 /// Most bytes of all certificates together.
 const MAX_BYTES: usize = 1024 * 1024;
 
-impl Strategy for ClusterTrustBundle {
+impl BuiltIn for ClusterTrustBundle {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
 
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &["spec.signerName"]
+    }
+}
+
+impl Strategy for ClusterTrustBundle {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
     }
@@ -78,10 +84,6 @@ impl Strategy for ClusterTrustBundle {
     fn name_error(&self, name: &str) -> Option<String> {
         // The part before the last colon is the signer's.
         name.split(':').find_map(name::dns_subdomain_error)
-    }
-
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        &["spec.signerName"]
     }
 
     fn field(&self, object: &Value, path: &str) -> String {

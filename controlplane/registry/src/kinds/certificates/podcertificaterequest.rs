@@ -9,7 +9,7 @@ use crate::{
     cells::{self, AGE, NAME, items, string, text},
     check, fill,
     lifecycle::Lifecycle,
-    strategy::{Column, ResourceInfo, Strategy, Subresource},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
 };
 
 /// The strategy of PodCertificateRequests.
@@ -37,11 +37,17 @@ static COLUMNS: &[Column] = &[
 
 const DAY_SECS: i64 = 24 * 3600;
 
-impl Strategy for PodCertificateRequest {
+impl BuiltIn for PodCertificateRequest {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
 
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &["spec.signerName", "spec.podName", "spec.nodeName"]
+    }
+}
+
+impl Strategy for PodCertificateRequest {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
         fill::value(&mut object["spec"], "maxExpirationSeconds", DAY_SECS);
@@ -106,10 +112,6 @@ impl Strategy for PodCertificateRequest {
             check::required(&mut errors, "status.certificateChain", &status["certificateChain"]);
         }
         errors
-    }
-
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        &["spec.signerName", "spec.podName", "spec.nodeName"]
     }
 
     fn field(&self, object: &Value, path: &str) -> String {

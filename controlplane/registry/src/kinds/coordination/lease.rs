@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{
     cells::{self, AGE, NAME, text},
-    strategy::{Column, ResourceInfo, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy},
 };
 
 /// The strategy of Leases.
@@ -26,11 +26,13 @@ static INFO: ResourceInfo = ResourceInfo {
 static COLUMNS: &[Column] =
     &[NAME, text("Holder", "holderIdentity contains the identity of the holder of a current lease."), AGE];
 
-impl Strategy for Lease {
+impl BuiltIn for Lease {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for Lease {
     fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let spec = &object["spec"];

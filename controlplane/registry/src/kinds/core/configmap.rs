@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::{
     cells::{self, AGE, NAME, text},
     kinds::core::keys,
-    strategy::{Column, ResourceInfo, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy},
 };
 
 /// The strategy of ConfigMaps.
@@ -17,11 +17,13 @@ static INFO: ResourceInfo =
 
 static COLUMNS: &[Column] = &[NAME, text("Data", "Data contains the configuration data."), AGE];
 
-impl Strategy for ConfigMap {
+impl BuiltIn for ConfigMap {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for ConfigMap {
     fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         keys::names(&mut errors, "data", &object["data"]);

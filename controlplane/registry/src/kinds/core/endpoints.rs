@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::{
     cells::{self, AGE, NAME, items, string, text},
     check, fill,
-    strategy::{Column, ResourceInfo, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy},
 };
 
 /// The strategy of Endpoints.
@@ -26,11 +26,13 @@ static INFO: ResourceInfo = ResourceInfo {
 
 static COLUMNS: &[Column] = &[NAME, text("Endpoints", "The set of all endpoints is the union of all subsets."), AGE];
 
-impl Strategy for Endpoints {
+impl BuiltIn for Endpoints {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for Endpoints {
     fn default(&self, object: &mut Value) {
         fill::each(object, "subsets", |subset| {
             fill::each(subset, "ports", |port| fill::text(port, "protocol", "TCP"));

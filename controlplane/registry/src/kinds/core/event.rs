@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::{
     cells::{self, NAME, string, text, wide},
     check, fill,
-    strategy::{Column, ResourceInfo, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy},
 };
 
 /// The strategy of Events.
@@ -54,11 +54,17 @@ const FIELDS: &[&str] = &[
     "type",
 ];
 
-impl Strategy for Event {
+impl BuiltIn for Event {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
 
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        FIELDS
+    }
+}
+
+impl Strategy for Event {
     fn default(&self, object: &mut Value) {
         // Clients demand these, also when nobody filled them in.
         for (field, empty) in [
@@ -94,10 +100,6 @@ impl Strategy for Event {
             modern(&mut errors, object);
         }
         errors
-    }
-
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        FIELDS
     }
 
     fn field(&self, object: &Value, path: &str) -> String {

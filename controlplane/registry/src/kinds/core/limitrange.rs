@@ -13,7 +13,7 @@ use crate::{
     cells::{self, CREATED_AT, NAME, items, string},
     check, fill,
     kinds::podspec::resources,
-    strategy::{Column, ResourceInfo, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy},
 };
 
 /// The strategy of LimitRanges.
@@ -31,11 +31,13 @@ static INFO: ResourceInfo = ResourceInfo {
 static COLUMNS: &[Column] = &[NAME, CREATED_AT];
 const LISTS: [&str; 5] = ["min", "max", "default", "defaultRequest", "maxLimitRequestRatio"];
 
-impl Strategy for LimitRange {
+impl BuiltIn for LimitRange {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for LimitRange {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
         fill::each(&mut object["spec"], "limits", |limit| {

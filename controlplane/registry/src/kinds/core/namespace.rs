@@ -7,7 +7,7 @@ use crate::{
     cells::{self, AGE, NAME, items, string, text},
     check, fill,
     lifecycle::{self, Lifecycle},
-    strategy::{Column, ResourceInfo, Scope, Strategy, Subresource},
+    strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy, Subresource},
 };
 
 /// The strategy of Namespaces.
@@ -27,11 +27,17 @@ static INFO: ResourceInfo = ResourceInfo {
 
 static COLUMNS: &[Column] = &[NAME, text("Status", "The status of the namespace"), AGE];
 
-impl Strategy for Namespace {
+impl BuiltIn for Namespace {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
 
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &["status.phase"]
+    }
+}
+
+impl Strategy for Namespace {
     fn default(&self, object: &mut Value) {
         let name = object["metadata"]["name"].clone();
         if name.as_str().is_some_and(|name| !name.is_empty()) {
@@ -90,10 +96,6 @@ impl Strategy for Namespace {
 
     fn name_error(&self, name: &str) -> Option<String> {
         name::dns_label_error(name)
-    }
-
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        &["status.phase"]
     }
 
     fn field(&self, object: &Value, path: &str) -> String {

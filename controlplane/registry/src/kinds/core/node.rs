@@ -10,7 +10,7 @@ use crate::{
     check, fill,
     kinds::podspec::{resources, scheduling},
     lifecycle,
-    strategy::{Column, ResourceInfo, Scope, Strategy, Subresource},
+    strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy, Subresource},
 };
 
 /// The strategy of Nodes.
@@ -42,11 +42,17 @@ static COLUMNS: &[Column] = &[
     ),
 ];
 
-impl Strategy for Node {
+impl BuiltIn for Node {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
 
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &["spec.unschedulable"]
+    }
+}
+
+impl Strategy for Node {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
         fill::object(object, "status");
@@ -107,10 +113,6 @@ impl Strategy for Node {
             }
         }
         errors
-    }
-
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        &["spec.unschedulable"]
     }
 
     fn field(&self, object: &Value, path: &str) -> String {

@@ -11,7 +11,7 @@ use crate::{
     check, fill,
     kinds::podspec::scheduling,
     lifecycle::Lifecycle,
-    strategy::{Column, ResourceInfo, Scope, Strategy, Subresource},
+    strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy, Subresource},
 };
 
 /// The strategy of PersistentVolumes.
@@ -88,11 +88,13 @@ const SOURCES: &[&str] = &[
     "vsphereVolume",
 ];
 
-impl Strategy for PersistentVolume {
+impl BuiltIn for PersistentVolume {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for PersistentVolume {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
         let spec = &mut object["spec"];

@@ -10,7 +10,7 @@ use crate::{
     cells::{self, AGE, NAME, string, text, wide},
     check, fill,
     lifecycle::{self, Lifecycle},
-    strategy::{Column, ResourceInfo, Strategy, Subresource},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
 };
 
 /// The strategy of PersistentVolumeClaims.
@@ -49,11 +49,13 @@ static COLUMNS: &[Column] = &[
 const IMMUTABLE: &str =
     "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
 
-impl Strategy for PersistentVolumeClaim {
+impl BuiltIn for PersistentVolumeClaim {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for PersistentVolumeClaim {
     fn default(&self, object: &mut Value) {
         default(object);
     }

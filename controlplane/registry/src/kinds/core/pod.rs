@@ -12,7 +12,7 @@ use crate::{
     fill,
     kinds::podspec,
     lifecycle::Lifecycle,
-    strategy::{Column, Deletion, ResourceInfo, Strategy, Subresource},
+    strategy::{BuiltIn, Column, Deletion, ResourceInfo, Strategy, Subresource},
 };
 
 /// The strategy of Pods.
@@ -50,11 +50,17 @@ const FIELDS: &[&str] = &[
     "status.nominatedNodeName",
 ];
 
-impl Strategy for Pod {
+impl BuiltIn for Pod {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
 
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        FIELDS
+    }
+}
+
+impl Strategy for Pod {
     fn status_keeps(&self) -> &'static [&'static str] {
         &["ownerReferences"]
     }
@@ -105,10 +111,6 @@ impl Strategy for Pod {
         let mut errors = FieldErrors::new();
         status::validate(&mut errors, new, old);
         errors
-    }
-
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        FIELDS
     }
 
     fn field(&self, object: &Value, path: &str) -> String {

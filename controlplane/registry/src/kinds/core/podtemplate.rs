@@ -10,7 +10,7 @@ use crate::{
     fill,
     kinds::podspec,
     lifecycle::Lifecycle,
-    strategy::{Column, ResourceInfo, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy},
 };
 
 /// The strategy of PodTemplates.
@@ -26,11 +26,13 @@ static COLUMNS: &[Column] = &[
     text("Pod Labels", "The labels for the pod template."),
 ];
 
-impl Strategy for PodTemplate {
+impl BuiltIn for PodTemplate {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for PodTemplate {
     fn default(&self, object: &mut Value) {
         fill::object(object, "template");
         fill::within(object, "template", podspec::defaults::template);

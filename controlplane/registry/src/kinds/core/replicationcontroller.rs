@@ -10,7 +10,7 @@ use crate::{
     check, fill,
     kinds::podspec,
     lifecycle::Lifecycle,
-    strategy::{Column, ResourceInfo, Strategy, Subresource},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
 };
 
 /// The strategy of ReplicationControllers.
@@ -46,11 +46,17 @@ static COLUMNS: &[Column] = &[
     ),
 ];
 
-impl Strategy for ReplicationController {
+impl BuiltIn for ReplicationController {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
 
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &["status.replicas"]
+    }
+}
+
+impl Strategy for ReplicationController {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
         let labels = object["spec"]["template"]["metadata"]["labels"].clone();
@@ -114,10 +120,6 @@ impl Strategy for ReplicationController {
             check::at_most(&mut errors, status, field, most);
         }
         errors
-    }
-
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        &["status.replicas"]
     }
 
     fn field(&self, object: &Value, path: &str) -> String {

@@ -12,7 +12,7 @@ use crate::{
     check, fill,
     kinds::podspec::resources,
     lifecycle::Lifecycle,
-    strategy::{Column, ResourceInfo, Strategy, Subresource},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
 };
 
 /// The strategy of ResourceQuotas.
@@ -68,11 +68,13 @@ const SCOPES: &[&str] = &[
     "VolumeAttributesClass",
 ];
 
-impl Strategy for ResourceQuota {
+impl BuiltIn for ResourceQuota {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for ResourceQuota {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
         fill::object(object, "status");

@@ -8,7 +8,7 @@ use crate::{
     cells::{self, AGE, NAME, string, text},
     check, fill,
     kinds::core::keys,
-    strategy::{Column, ResourceInfo, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy},
 };
 
 /// The strategy of Secrets.
@@ -23,11 +23,17 @@ static COLUMNS: &[Column] = &[
     AGE,
 ];
 
-impl Strategy for Secret {
+impl BuiltIn for Secret {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
 
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &["type"]
+    }
+}
+
+impl Strategy for Secret {
     fn default(&self, object: &mut Value) {
         fill::text(object, "type", "Opaque");
         merge_string_data(object);
@@ -49,10 +55,6 @@ impl Strategy for Secret {
         keys::stays_immutable(&mut errors, new, old, &["data"]);
         errors.extend(self.validate(new));
         errors
-    }
-
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        &["type"]
     }
 
     fn field(&self, object: &Value, path: &str) -> String {

@@ -13,7 +13,7 @@ use crate::{
     cells::{self, AGE, NAME, NONE, UNKNOWN, text, wide},
     fill,
     lifecycle::{self, Lifecycle},
-    strategy::{Column, ResourceInfo, Strategy, Subresource},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
 };
 
 /// The strategy of Services.
@@ -43,11 +43,17 @@ static COLUMNS: &[Column] = &[
     wide("Selector", "Route service traffic to pods with label keys and values matching this selector."),
 ];
 
-impl Strategy for Service {
+impl BuiltIn for Service {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
 
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &["spec.clusterIP", "spec.type"]
+    }
+}
+
+impl Strategy for Service {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
         fill::within(object, "spec", defaults::spec);
@@ -96,10 +102,6 @@ impl Strategy for Service {
 
     fn name_error(&self, name: &str) -> Option<String> {
         name::dns_label_error(name)
-    }
-
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        &["spec.clusterIP", "spec.type"]
     }
 
     fn field(&self, object: &Value, path: &str) -> String {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::{
     cells::{self, AGE, NAME, text},
-    strategy::{Column, ResourceInfo, Strategy, Subresource},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
 };
 
 /// The strategy of ServiceAccounts.
@@ -28,11 +28,13 @@ static COLUMNS: &[Column] = &[
     AGE,
 ];
 
-impl Strategy for ServiceAccount {
+impl BuiltIn for ServiceAccount {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for ServiceAccount {
     fn columns(&self) -> &'static [Column] {
         COLUMNS
     }

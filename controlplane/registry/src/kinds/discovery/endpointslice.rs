@@ -10,7 +10,7 @@ use crate::{
     check, fill,
     kinds::core::endpoints::endpoint_ip,
     lifecycle::Lifecycle,
-    strategy::{Column, ResourceInfo, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy},
 };
 
 /// The strategy of EndpointSlices.
@@ -27,11 +27,13 @@ static COLUMNS: &[Column] = &[
     AGE,
 ];
 
-impl Strategy for EndpointSlice {
+impl BuiltIn for EndpointSlice {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for EndpointSlice {
     fn default(&self, object: &mut Value) {
         fill::each(object, "ports", |port| {
             fill::value(port, "name", "");

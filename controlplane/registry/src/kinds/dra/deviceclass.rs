@@ -10,7 +10,7 @@ use crate::{
     cells::string,
     check, fill,
     lifecycle::Lifecycle,
-    strategy::{ResourceInfo, Scope, Strategy},
+    strategy::{BuiltIn, ResourceInfo, Scope, Strategy},
 };
 
 /// The strategy of DeviceClasses.
@@ -24,11 +24,13 @@ static INFO: ResourceInfo = ResourceInfo {
     ..super::V1
 };
 
-impl Strategy for DeviceClass {
+impl BuiltIn for DeviceClass {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for DeviceClass {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
     }

@@ -10,7 +10,7 @@ use crate::{
     cells::string,
     check, fill,
     lifecycle::Lifecycle,
-    strategy::{ALL_METADATA, ResourceInfo, Scope, Strategy, Subresource},
+    strategy::{ALL_METADATA, BuiltIn, ResourceInfo, Scope, Strategy, Subresource},
 };
 
 /// The strategy of DeviceTaintRules.
@@ -25,11 +25,13 @@ static INFO: ResourceInfo = ResourceInfo {
     ..super::V1
 };
 
-impl Strategy for DeviceTaintRule {
+impl BuiltIn for DeviceTaintRule {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for DeviceTaintRule {
     fn status_keeps(&self) -> &'static [&'static str] {
         ALL_METADATA
     }

@@ -10,7 +10,7 @@ use crate::{
     cells::{self, AGE, NAME, items, text},
     check, fill,
     lifecycle::Lifecycle,
-    strategy::{ALL_METADATA, Column, ResourceInfo, Strategy, Subresource},
+    strategy::{ALL_METADATA, BuiltIn, Column, ResourceInfo, Strategy, Subresource},
 };
 
 /// The strategy of ResourceClaims.
@@ -27,11 +27,13 @@ static INFO: ResourceInfo = ResourceInfo {
 static COLUMNS: &[Column] =
     &[NAME, text("State", "A summary of the current state (allocated, pending, reserved, etc.)."), AGE];
 
-impl Strategy for ResourceClaim {
+impl BuiltIn for ResourceClaim {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for ResourceClaim {
     fn status_keeps(&self) -> &'static [&'static str] {
         ALL_METADATA
     }

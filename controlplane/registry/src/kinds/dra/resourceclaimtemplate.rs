@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::devices;
 use crate::{
     check, fill,
-    strategy::{ResourceInfo, Strategy},
+    strategy::{BuiltIn, ResourceInfo, Strategy},
 };
 
 /// The strategy of ResourceClaimTemplates.
@@ -21,11 +21,13 @@ static INFO: ResourceInfo = ResourceInfo {
     ..super::V1
 };
 
-impl Strategy for ResourceClaimTemplate {
+impl BuiltIn for ResourceClaimTemplate {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for ResourceClaimTemplate {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
         let spec = &mut object["spec"];

@@ -11,7 +11,7 @@ use crate::{
     check, fill,
     kinds::podspec::scheduling,
     lifecycle::Lifecycle,
-    strategy::{Column, ResourceInfo, Scope, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy},
 };
 
 /// The strategy of ResourceSlices.
@@ -35,11 +35,17 @@ static COLUMNS: &[Column] = &[
 
 const MAX_DEVICES: usize = 128;
 
-impl Strategy for ResourceSlice {
+impl BuiltIn for ResourceSlice {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
 
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &["spec.driver", "spec.nodeName"]
+    }
+}
+
+impl Strategy for ResourceSlice {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
     }
@@ -86,10 +92,6 @@ impl Strategy for ResourceSlice {
         check::immutable(&mut errors, "spec.pool.name", &new["pool"]["name"], &old["pool"]["name"]);
         check::immutable(&mut errors, "spec.nodeName", &new["nodeName"], &old["nodeName"]);
         errors
-    }
-
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        &["spec.driver", "spec.nodeName"]
     }
 
     fn field(&self, object: &Value, path: &str) -> String {

@@ -9,7 +9,7 @@ use crate::{
     cells::{number, string},
     fill,
     kinds::core,
-    strategy::{Column, ResourceInfo, Strategy, View},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy, View},
 };
 
 /// The strategy of the newer form of Events.
@@ -62,7 +62,7 @@ const FIELD_NAMES: &[&str] = &[
     "type",
 ];
 
-impl Strategy for Event {
+impl BuiltIn for Event {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
@@ -71,6 +71,12 @@ impl Strategy for Event {
         Some(&VIEW)
     }
 
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        FIELD_NAMES
+    }
+}
+
+impl Strategy for Event {
     fn default(&self, object: &mut Value) {
         fill::value(object, "eventTime", Value::Null);
     }
@@ -86,10 +92,6 @@ impl Strategy for Event {
             errors.invalid("type", &"".into(), format!("has invalid value: {}", string(kind)));
         }
         errors
-    }
-
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        FIELD_NAMES
     }
 
     fn field(&self, object: &Value, path: &str) -> String {

@@ -9,7 +9,7 @@ use crate::{
     cells::{self, AGE, NAME, NONE, items, number, string, text},
     check, fill,
     lifecycle::Lifecycle,
-    strategy::{ALL_METADATA, Column, ResourceInfo, Strategy, Subresource},
+    strategy::{ALL_METADATA, BuiltIn, Column, ResourceInfo, Strategy, Subresource},
 };
 
 /// The strategy of FlowSchemas.
@@ -40,11 +40,13 @@ static COLUMNS: &[Column] = &[
 
 const MAX_PRECEDENCE: i64 = 10000;
 
-impl Strategy for FlowSchema {
+impl BuiltIn for FlowSchema {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for FlowSchema {
     fn status_keeps(&self) -> &'static [&'static str] {
         ALL_METADATA
     }

@@ -10,7 +10,7 @@ use crate::{
     cells::{self, AGE, NAME, NONE, number, string, text},
     check, fill,
     lifecycle::Lifecycle,
-    strategy::{ALL_METADATA, Column, ResourceInfo, Strategy, Subresource},
+    strategy::{ALL_METADATA, BuiltIn, Column, ResourceInfo, Strategy, Subresource},
 };
 
 /// The strategy of PriorityLevelConfigurations.
@@ -43,11 +43,13 @@ static COLUMNS: &[Column] = &[
     AGE,
 ];
 
-impl Strategy for PriorityLevelConfiguration {
+impl BuiltIn for PriorityLevelConfiguration {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for PriorityLevelConfiguration {
     fn status_keeps(&self) -> &'static [&'static str] {
         ALL_METADATA
     }

@@ -9,7 +9,7 @@ use crate::{
     cells::{self, AGE, NAME, NONE, items, string, text},
     check, fill,
     lifecycle::Lifecycle,
-    strategy::{Column, ResourceInfo, Strategy, Subresource},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
 };
 
 /// The strategy of Ingresses.
@@ -37,11 +37,13 @@ const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 /// More hosts are only counted.
 const SHOWN_HOSTS: usize = 3;
 
-impl Strategy for Ingress {
+impl BuiltIn for Ingress {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for Ingress {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
         fill::object(object, "status");

@@ -7,7 +7,7 @@ use crate::{
     cells::{self, AGE, NAME, NONE, string, text},
     check, fill,
     lifecycle::Lifecycle,
-    strategy::{Column, ResourceInfo, Scope, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy},
 };
 
 /// The strategy of IngressClasses.
@@ -28,11 +28,13 @@ static COLUMNS: &[Column] = &[
     AGE,
 ];
 
-impl Strategy for IngressClass {
+impl BuiltIn for IngressClass {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for IngressClass {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
         fill::within(&mut object["spec"], "parameters", |parameters| fill::text(parameters, "scope", "Cluster"));

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::{
     cells::{self, NAME, NONE, string, text},
     check, fill,
-    strategy::{Column, ResourceInfo, Scope, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy},
 };
 
 /// The strategy of IPAddresses.
@@ -33,11 +33,13 @@ static COLUMNS: &[Column] = &[
     ),
 ];
 
-impl Strategy for IpAddress {
+impl BuiltIn for IpAddress {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for IpAddress {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
     }

@@ -10,7 +10,7 @@ use crate::{
     cells::{self, AGE, NAME, items, number, string, text},
     check, fill,
     lifecycle::Lifecycle,
-    strategy::{Column, ResourceInfo, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy},
 };
 
 /// The strategy of NetworkPolicies.
@@ -33,11 +33,13 @@ static COLUMNS: &[Column] = &[
     AGE,
 ];
 
-impl Strategy for NetworkPolicy {
+impl BuiltIn for NetworkPolicy {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for NetworkPolicy {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
         let spec = &mut object["spec"];

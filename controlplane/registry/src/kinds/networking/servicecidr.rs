@@ -9,7 +9,7 @@ use crate::{
     cells::{self, AGE, NAME, items, string, text},
     check, fill,
     lifecycle::Lifecycle,
-    strategy::{Column, ResourceInfo, Scope, Strategy, Subresource},
+    strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy, Subresource},
 };
 
 /// The strategy of ServiceCIDRs.
@@ -33,11 +33,13 @@ static COLUMNS: &[Column] = &[
     AGE,
 ];
 
-impl Strategy for ServiceCidr {
+impl BuiltIn for ServiceCidr {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for ServiceCidr {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
         fill::object(object, "status");

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::{
     cells::{self, AGE, NAME, text},
     check,
-    strategy::{Column, ResourceInfo, Scope, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy},
 };
 
 /// The strategy of RuntimeClasses.
@@ -31,11 +31,13 @@ static COLUMNS: &[Column] = &[
     AGE,
 ];
 
-impl Strategy for RuntimeClass {
+impl BuiltIn for RuntimeClass {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for RuntimeClass {
     fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         check::dns_label(&mut errors, "handler", &object["handler"]);

@@ -7,7 +7,7 @@ use crate::{
     cells::{self, AGE, NAME, integer, text},
     check, fill,
     lifecycle::Lifecycle,
-    strategy::{Column, ResourceInfo, Strategy, Subresource},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
 };
 
 /// The strategy of PodDisruptionBudgets.
@@ -31,11 +31,13 @@ static COLUMNS: &[Column] = &[
     AGE,
 ];
 
-impl Strategy for PodDisruptionBudget {
+impl BuiltIn for PodDisruptionBudget {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for PodDisruptionBudget {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
         fill::object(object, "status");

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::rules;
 use crate::{
-    cells::{self, CREATED_AT, NAME},
-    strategy::{Column, ResourceInfo, Scope, Strategy},
+    cells,
+    strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy},
 };
 
 /// The strategy of ClusterRoles.
@@ -21,11 +21,13 @@ static INFO: ResourceInfo = ResourceInfo {
     ..super::V1
 };
 
-impl Strategy for ClusterRole {
+impl BuiltIn for ClusterRole {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for ClusterRole {
     fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         rules::rules(&mut errors, &object["rules"], false);
@@ -37,7 +39,7 @@ impl Strategy for ClusterRole {
     }
 
     fn columns(&self) -> &'static [Column] {
-        &[NAME, CREATED_AT]
+        &super::COLUMNS
     }
 
     fn row(&self, object: &Value, _now_secs: i64) -> Vec<Value> {

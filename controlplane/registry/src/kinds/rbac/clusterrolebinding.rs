@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::rules;
 use crate::{
     cells::{self, AGE, NAME, text, wide},
-    strategy::{Column, ResourceInfo, Scope, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy},
 };
 
 /// The strategy of ClusterRoleBindings.
@@ -30,11 +30,13 @@ static COLUMNS: &[Column] = &[
     wide("ServiceAccounts", "ServiceAccounts in the clusterRoleBinding"),
 ];
 
-impl Strategy for ClusterRoleBinding {
+impl BuiltIn for ClusterRoleBinding {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for ClusterRoleBinding {
     fn default(&self, object: &mut Value) {
         rules::binding_defaults(object);
     }

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::rules;
 use crate::{
-    cells::{self, CREATED_AT, NAME},
-    strategy::{Column, ResourceInfo, Strategy},
+    cells,
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy},
 };
 
 /// The strategy of Roles.
@@ -15,11 +15,13 @@ pub struct Role;
 static INFO: ResourceInfo =
     ResourceInfo { kind: "Role", plural: "roles", singular: "role", create_on_update: true, ..super::V1 };
 
-impl Strategy for Role {
+impl BuiltIn for Role {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for Role {
     fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         rules::rules(&mut errors, &object["rules"], true);
@@ -31,7 +33,7 @@ impl Strategy for Role {
     }
 
     fn columns(&self) -> &'static [Column] {
-        &[NAME, CREATED_AT]
+        &super::COLUMNS
     }
 
     fn row(&self, object: &Value, _now_secs: i64) -> Vec<Value> {

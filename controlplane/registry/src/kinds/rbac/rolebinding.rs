@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::rules;
 use crate::{
     cells::{self, AGE, NAME, text, wide},
-    strategy::{Column, ResourceInfo, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy},
 };
 
 /// The strategy of RoleBindings.
@@ -29,11 +29,13 @@ static COLUMNS: &[Column] = &[
     wide("ServiceAccounts", "ServiceAccounts in the roleBinding"),
 ];
 
-impl Strategy for RoleBinding {
+impl BuiltIn for RoleBinding {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for RoleBinding {
     fn default(&self, object: &mut Value) {
         rules::binding_defaults(object);
     }

@@ -4,10 +4,10 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::{
-    cells::{self, AGE, NAME, integer, text},
+    cells::{self, AGE, NAME, flag, integer, text},
     check, fill,
     lifecycle::Lifecycle,
-    strategy::{Column, ResourceInfo, Scope, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy},
 };
 
 /// The strategy of PriorityClasses.
@@ -25,13 +25,10 @@ static INFO: ResourceInfo = ResourceInfo {
 static COLUMNS: &[Column] = &[
     NAME,
     integer("Value", "value represents the integer value of this priority class."),
-    Column {
-        kind: "boolean",
-        ..text(
-            "Global-Default",
-            "globalDefault specifies whether this PriorityClass should be considered as the default priority for pods that do not have any priority class.",
-        )
-    },
+    flag(
+        "Global-Default",
+        "globalDefault specifies whether this PriorityClass should be considered as the default priority for pods that do not have any priority class.",
+    ),
     AGE,
     text("PreemptionPolicy", "preemptionPolicy is the Policy for preempting pods with lower priority."),
 ];
@@ -40,11 +37,13 @@ static COLUMNS: &[Column] = &[
 const MAX_USER_VALUE: i64 = 1_000_000_000;
 const SYSTEM: [(&str, i64); 2] = [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 
-impl Strategy for PriorityClass {
+impl BuiltIn for PriorityClass {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for PriorityClass {
     fn default(&self, object: &mut Value) {
         fill::value(object, "value", 0);
         fill::text(object, "preemptionPolicy", "PreemptLowerPriority");

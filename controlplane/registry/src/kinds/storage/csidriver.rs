@@ -6,10 +6,10 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::{
-    cells::{self, AGE, NAME, items, string, text},
+    cells::{self, AGE, NAME, flag, items, string, text},
     check, fill,
     lifecycle::Lifecycle,
-    strategy::{Column, ResourceInfo, Scope, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy},
 };
 
 /// The strategy of CSIDrivers.
@@ -23,10 +23,6 @@ static INFO: ResourceInfo = ResourceInfo {
     unconditional_update: false,
     ..super::V1
 };
-
-const fn flag(name: &'static str, description: &'static str) -> Column {
-    Column { kind: "boolean", ..text(name, description) }
-}
 
 static COLUMNS: &[Column] = &[
     NAME,
@@ -54,11 +50,13 @@ static COLUMNS: &[Column] = &[
     AGE,
 ];
 
-impl Strategy for CsiDriver {
+impl BuiltIn for CsiDriver {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for CsiDriver {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
         let spec = &mut object["spec"];

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::{
     cells::{self, AGE, NAME, integer, items, string},
     check, fill, lifecycle,
-    strategy::{Column, ResourceInfo, Scope, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy},
 };
 
 /// The strategy of CSINodes.
@@ -28,11 +28,13 @@ static COLUMNS: &[Column] =
 
 const MAX_NODE_ID: usize = 192;
 
-impl Strategy for CsiNode {
+impl BuiltIn for CsiNode {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for CsiNode {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
         fill::value(&mut object["spec"], "drivers", Value::Null);

@@ -9,7 +9,7 @@ use crate::{
     cells::{self, NAME, string, text},
     check,
     kinds::podspec::resources,
-    strategy::{Column, ResourceInfo, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Strategy},
 };
 
 /// The strategy of CSIStorageCapacities.
@@ -35,11 +35,13 @@ static COLUMNS: &[Column] = &[
     ),
 ];
 
-impl Strategy for CsiStorageCapacity {
+impl BuiltIn for CsiStorageCapacity {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for CsiStorageCapacity {
     fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         check::label_selector(&mut errors, "nodeTopology", &object["nodeTopology"]);

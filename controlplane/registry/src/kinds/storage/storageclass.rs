@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::{
     cells::{self, AGE, NAME, text},
     check, fill,
-    strategy::{Column, ResourceInfo, Scope, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy},
 };
 
 /// The strategy of StorageClasses.
@@ -36,11 +36,13 @@ static COLUMNS: &[Column] = &[
     AGE,
 ];
 
-impl Strategy for StorageClass {
+impl BuiltIn for StorageClass {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for StorageClass {
     fn default(&self, object: &mut Value) {
         fill::text(object, "reclaimPolicy", "Delete");
         fill::text(object, "volumeBindingMode", "Immediate");

@@ -6,10 +6,10 @@ use coracle_api::status::FieldErrors;
 use serde_json::{Value, json};
 
 use crate::{
-    cells::{self, AGE, NAME, string, text},
+    cells::{self, AGE, NAME, flag, string, text},
     check, fill,
     lifecycle::Lifecycle,
-    strategy::{ALL_METADATA, Column, ResourceInfo, Scope, Strategy, Subresource},
+    strategy::{ALL_METADATA, BuiltIn, Column, ResourceInfo, Scope, Strategy, Subresource},
 };
 
 /// The strategy of VolumeAttachments.
@@ -33,21 +33,20 @@ static COLUMNS: &[Column] = &[
     ),
     text("PV", "persistentVolumeName represents the name of the persistent volume to attach."),
     text("Node", "nodeName represents the node that the volume should be attached to."),
-    Column {
-        kind: "boolean",
-        ..text(
-            "Attached",
-            "attached indicates the volume is successfully attached. This field must only be set by the entity completing the attach operation, i.e. the external-attacher.",
-        )
-    },
+    flag(
+        "Attached",
+        "attached indicates the volume is successfully attached. This field must only be set by the entity completing the attach operation, i.e. the external-attacher.",
+    ),
     AGE,
 ];
 
-impl Strategy for VolumeAttachment {
+impl BuiltIn for VolumeAttachment {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for VolumeAttachment {
     fn status_keeps(&self) -> &'static [&'static str] {
         ALL_METADATA
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     cells::{self, AGE, NAME, string, text},
-    strategy::{Column, ResourceInfo, Scope, Strategy},
+    strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy},
 };
 
 /// The strategy of VolumeAttributesClasses.
@@ -29,11 +29,13 @@ const MAX_PARAMETERS: usize = 512;
 
 const DEFAULT_ANNOTATION: &str = "volumeattributesclass.alpha.kubernetes.io/is-default-class";
 
-impl Strategy for VolumeAttributesClass {
+impl BuiltIn for VolumeAttributesClass {
     fn resource(&self) -> &'static ResourceInfo {
         &INFO
     }
+}
 
+impl Strategy for VolumeAttributesClass {
     fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         super::driver_name(&mut errors, "driverName", &object["driverName"]);

@@ -3,10 +3,7 @@
 use coracle_store::KeyValue;
 
 use super::*;
-use crate::watch_cache::{
-    entry::{EntrySource, Fields},
-    pool::Pool,
-};
+use crate::watch_cache::{entry::EntrySource, fields::Fields, pool::Pool};
 
 fn decode(stored: &str, kind: EventKind) -> Entry {
     let kv = KeyValue {

@@ -33,22 +33,6 @@ async fn watch_survives_a_restart() {
 }
 
 #[tokio::test]
-async fn resource_can_be_added_later() {
-    let cluster = Cluster::start().await;
-    let put = |name: &str| Op::Put {
-        key: format!("/registry/example.com/things/ns/{name}").into(),
-        value: r#"{"metadata":{}}"#.into(),
-    };
-    cluster.write(vec![put("a")]).await;
-    let config = ResourceConfig { prefix: "/registry/example.com/things/".to_owned(), namespaced: true, index: None };
-    let things = cluster.cache.register(config.clone()).await.unwrap();
-    assert_eq!(things.len(), 1);
-    cluster.write(vec![put("b")]).await;
-    assert_eq!(things.len(), 2);
-    assert!(Arc::ptr_eq(&things, &cluster.cache.register(config).await.unwrap()));
-}
-
-#[tokio::test]
 async fn broken_object_hides_no_other() {
     let cluster = Cluster::start().await;
     let broken = Op::Put { key: pod_key("ns/broken").into(), value: "no JSON".into() };

@@ -144,7 +144,7 @@ async fn bookmark_is_safe_only_when_nothing_waits() {
 async fn bookmarks_of_a_narrowed_watch_go_on_while_only_others_change() {
     let cluster = Cluster::start().await;
     let by_field = |node: &'static str| {
-        let is_there = move |entry: &Entry| entry.fields().iter().any(|(_, value)| &**value == node);
+        let is_there = move |entry: &Entry| entry.field("spec.nodeName") == Some(node);
         everything().filter(Arc::new(is_there)).requires_field("spec.nodeName", node)
     };
     let mut kubelet = cluster.pods.watch(by_field("n1"), Revision(0)).unwrap();

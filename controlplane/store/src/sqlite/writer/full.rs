@@ -14,13 +14,17 @@ use crate::{
 const UPDATE_GROWTH: usize = 1024;
 
 impl Writer {
-    /// Gives up a piece of the reserve; false if there is none.
-    pub(super) fn make_room(&mut self) -> bool {
+    /// Gives up what these lack of the reserve; false if there is not as much.
+    pub(super) fn make_room(&mut self, txns: &[(Txn, Reply<TxnOutcome>)]) -> bool {
         // The log can be written from its start again. Before a piece is given up: a checkpoint cuts the database's room off.
         if let Err(error) = self.connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(())) {
             tracing::debug!(error = %Chain(&error), "could not begin the write-ahead log again");
         }
-        self.reserve.give_up()
+        let values = txns.iter().flat_map(|(txn, _)| &txn.ops).map(|op| match op {
+            Op::Put { value, .. } => value.len() as u64,
+            Op::Delete { .. } => 0,
+        });
+        self.reserve.give_up(values.sum())
     }
 
     /// What may use the reserve; the others are told that there is no room.

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use coracle_api::{
+    address::may_be_dialled,
     meta,
     status::{Reason, Status},
 };
@@ -13,7 +14,7 @@ use super::super::{
     location::{self, Agent},
     port_forward::Pod,
 };
-use crate::{address::may_be_dialled, endpoints::Call};
+use crate::endpoints::Call;
 
 /// `[http:|https:]NAME[:PORT]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +66,7 @@ impl Backend {
 
 /// Finds it out.
 pub(super) async fn find(call: &Call<'_>, id: &Id<'_>) -> Result<Backend, Status> {
-    match call.resource.info.plural {
+    match &*call.resource.info.plural {
         "nodes" => location::agent(call, id.name).await.map(Backend::Agent),
         "pods" => {
             let pod = object(call, "pods", id.name).await?;

@@ -94,7 +94,7 @@ fn deployments_are_checked() {
 
 #[test]
 fn selectors_are_immutable() {
-    for kind in [&Deployment as &dyn Strategy, &ReplicaSet] {
+    for kind in [&Deployment as &dyn BuiltIn, &ReplicaSet] {
         let old = created(kind, deployment());
         let mut new = with(&old, "/spec/selector/matchLabels", json!({"b": "c"}));
         new["spec"]["template"]["metadata"]["labels"] = json!({"b": "c"});

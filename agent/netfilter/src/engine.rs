@@ -1,0 +1,65 @@
+//! What keeps the kernel's rules equal to a plan.
+
+use std::error::Error;
+
+use crate::{
+    flows::Targets,
+    service::{ServiceKey, ServiceView},
+};
+
+/// Why the kernel's rules could not be read or written: the engine's own error.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct EngineError(Box<dyn Error + Send + Sync>);
+
+impl EngineError {
+    /// As the engine has it.
+    #[must_use]
+    pub fn new(error: impl Error + Send + Sync + 'static) -> Self {
+        Self(Box::new(error))
+    }
+}
+
+/// A Service that the kernel takes no rules of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Which.
+    pub service: ServiceKey,
+    /// Its `metadata.uid`.
+    pub uid: Option<String>,
+    /// What the kernel or the engine's tool said.
+    pub why: String,
+}
+
+/// Keeps the rules of Services as it was told last. Knows what it wrote and writes only differences; one Service that the
+/// kernel refuses does not keep the others from theirs. Blocks.
+pub trait ServiceEngine: Send + std::fmt::Debug {
+    /// Takes changed Services in (`None`: gone) and writes the difference. Returns whether UDP endpoints changed. The
+    /// first call takes over what a predecessor left.
+    ///
+    /// # Errors
+    /// [`EngineError`]; the changes are remembered and the next call reconciles.
+    fn apply(&mut self, changes: Vec<(ServiceKey, Option<ServiceView>)>) -> Result<bool, EngineError>;
+
+    /// Compares the kernel's rules with what they should be and writes the difference. Returns whether there was any.
+    ///
+    /// # Errors
+    /// [`EngineError`]; the next call tries again.
+    fn reconcile(&mut self) -> Result<bool, EngineError>;
+
+    /// Whether the kernel's rules may differ from what was written: nothing was yet, or it failed.
+    fn is_suspect(&self) -> bool;
+
+    /// Whether somebody changed any rule of the machine since ours were found to be right. Costs microseconds. Never true
+    /// where changes are not counted.
+    fn is_disturbed(&self) -> bool;
+
+    /// Where UDP flows may go.
+    fn udp_targets(&self) -> Targets;
+
+    /// Services that were refused since the last call.
+    fn take_refusals(&mut self) -> Vec<Refusal>;
+
+    /// How many Services have no rules because the kernel refuses them.
+    fn refused(&self) -> usize;
+}

@@ -1,0 +1,252 @@
+//! The rules of one Service. Pure.
+//!
+//! Where a packet may go depends on where it comes from, as upstream's `pkg/proxy/iptables/proxier.go` has it: to the
+//! cluster IP by `internalTrafficPolicy`, from outside by `externalTrafficPolicy`; pods of this node and the node itself
+//! reach external addresses as if a balancer had brought them back in. Under `Local` the source address is kept, and
+//! what has no endpoint here but one elsewhere is dropped, not refused: the sender asks again, and may be lucky.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use ipnet::IpNet;
+
+use super::{
+    EXTERNAL_PREFIX, FIREWALL_PREFIX, Frame, LOCAL_PREFIX, MARK_MASQ, REFUSE_OTHERS, REFUSE_TCP, SERVICE_PREFIX,
+    balance::{balance, port_hash},
+};
+use crate::{
+    flows::Targets,
+    service::{Endpoint, Port, PortView, Protocol, ServiceKey, ServiceView},
+};
+
+const DROP: &str = "-j DROP";
+/// What every own chain starts with: the target of a jump, not of the kernel.
+const OWN_CHAINS: &str = "CORACLE-";
+
+/// The rules of one Service.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fragment {
+    /// nat chains of its own.
+    pub chains: BTreeMap<String, Vec<String>>,
+    /// Its rules in [`super::SERVICES`].
+    pub services: Vec<String>,
+    /// Its rules in [`super::EXTERNALS`].
+    pub externals: Vec<String>,
+    /// Its rules in [`super::NODE_PORTS`].
+    pub node_ports: Vec<String>,
+    /// Its rules in [`super::UNSERVED`].
+    pub unserved: Vec<String>,
+    /// Local endpoint addresses: each needs a rule in [`super::HAIRPIN`], shared with other Services.
+    pub hairpins: BTreeSet<IpAddr>,
+    /// Where UDP flows may go, for cleaning the connection table.
+    pub udp: Targets,
+}
+
+impl Fragment {
+    /// All rules of the nat table, and all of the filter table, with jumps made harmless: for trying, in a chain that
+    /// nothing leads to, whether the kernel takes them.
+    #[must_use]
+    pub fn trial(&self) -> (Vec<String>, Vec<String>) {
+        let nat = self.chains.values().flatten().chain(&self.services).chain(&self.externals);
+        let nat = nat.chain(&self.node_ports);
+        (nat.map(|rule| harmless(rule)).collect(), self.unserved.clone())
+    }
+}
+
+fn harmless(rule: &str) -> String {
+    match rule.rsplit_once("-j ") {
+        Some((matches, target)) if target.starts_with(OWN_CHAINS) => format!("{matches}-j RETURN"),
+        _ => rule.to_owned(),
+    }
+}
+
+impl Frame {
+    /// The rules of one Service.
+    #[must_use]
+    pub fn fragment(&self, key: &ServiceKey, view: &ServiceView) -> Fragment {
+        let view = self.without_stolen_addresses(key, view);
+        let mut fragment = Fragment::default();
+        for ports in &view.ports {
+            let port = &ports.port;
+            let label = if port.name.is_empty() { key.to_string() } else { format!("{key}:{}", port.name) };
+            let one = OnePort { frame: self, view: &view, ports, label, hash: port_hash(key, port) };
+            one.translate(&mut fragment);
+            one.refuse(&mut fragment);
+            if port.protocol == Protocol::Udp {
+                let allowed: BTreeSet<IpAddr> = ports.serving.iter().copied().collect();
+                let balancers = view.external_ips.iter().chain(&view.balancer_ips);
+                for ip in view.cluster_ips.iter().chain(balancers) {
+                    fragment.udp.services.insert((*ip, port.port), allowed.clone());
+                }
+                if let Some(node_port) = port.node_port {
+                    fragment.udp.node_ports.insert(node_port, allowed);
+                }
+            }
+        }
+        fragment
+    }
+
+    /// Addresses inside the service CIDR are cluster IPs: as an external address one would take another Service's.
+    fn without_stolen_addresses(&self, key: &ServiceKey, view: &ServiceView) -> ServiceView {
+        let mut view = view.clone();
+        for list in [&mut view.external_ips, &mut view.balancer_ips] {
+            let before = list.len();
+            list.retain(|ip| !self.0.is_of_services(ip));
+            if list.len() != before {
+                tracing::warn!(service = %key, "external addresses inside the service CIDR are ignored");
+            }
+        }
+        view
+    }
+}
+
+/// One port of a Service on its way to rules.
+struct OnePort<'a> {
+    frame: &'a Frame,
+    view: &'a ServiceView,
+    ports: &'a PortView,
+    label: String,
+    hash: String,
+}
+
+impl OnePort<'_> {
+    fn accessible(&self) -> bool {
+        self.view.is_externally_accessible(&self.ports.port)
+    }
+
+    fn internal(&self) -> &[Endpoint] {
+        if self.view.internal_local { &self.ports.local } else { &self.ports.cluster }
+    }
+
+    fn external(&self) -> &[Endpoint] {
+        if self.view.external_local { &self.ports.local } else { &self.ports.cluster }
+    }
+
+    fn name(&self, prefix: &str) -> String {
+        format!("{prefix}{}", self.hash)
+    }
+
+    fn policy_chain(&self, local: bool) -> String {
+        self.name(if local { LOCAL_PREFIX } else { SERVICE_PREFIX })
+    }
+
+    fn to_address(&self, ip: IpAddr, verdict: &str) -> String {
+        format!("-d {} {} {verdict}", IpNet::from(ip), matches(&self.ports.port, self.ports.port.port, &self.label))
+    }
+
+    fn translate(&self, fragment: &mut Fragment) {
+        let (view, port) = (self.view, &self.ports.port);
+        let mut choose = |local: bool, endpoints: &[Endpoint]| {
+            if !endpoints.is_empty() {
+                fragment.hairpins.extend(endpoints.iter().filter(|e| e.local).map(|e| e.address.ip()));
+                let rules = balance(port, endpoints, view.affinity_secs, &self.hash);
+                fragment.chains.insert(self.policy_chain(local), rules);
+            }
+        };
+        // Also for external policy `Local`: pods of this node go there.
+        if !view.internal_local || self.accessible() {
+            choose(false, &self.ports.cluster);
+        }
+        if view.internal_local || (view.external_local && self.accessible()) {
+            choose(true, &self.ports.local);
+        }
+        if !self.internal().is_empty() {
+            self.lead(fragment, &view.cluster_ips, &format!("-j {}", self.policy_chain(view.internal_local)));
+        }
+        if self.accessible() && !self.ports.cluster.is_empty() {
+            self.translate_external(fragment);
+        }
+    }
+
+    /// Adds the ways from addresses into a chain: where packets to such an address come by.
+    fn lead(&self, fragment: &mut Fragment, ips: &[IpAddr], jump: &str) {
+        for ip in ips {
+            let inside = self.frame.0.is_of_services(ip);
+            let list = if inside { &mut fragment.services } else { &mut fragment.externals };
+            list.push(self.to_address(*ip, jump));
+        }
+    }
+
+    fn translate_external(&self, fragment: &mut Fragment) {
+        let (view, port) = (self.view, &self.ports.port);
+        let external = self.name(EXTERNAL_PREFIX);
+        let jump = format!("-j {external}");
+        self.lead(fragment, &view.external_ips, &jump);
+        if let Some(node_port) = port.node_port {
+            fragment.node_ports.push(format!("{} {jump}", matches(port, node_port, &self.label)));
+        }
+        let mut balancer_jump = jump.clone();
+        if let (Some(ranges), false) = (&view.source_ranges, view.balancer_ips.is_empty()) {
+            let firewall = self.name(FIREWALL_PREFIX);
+            balancer_jump = format!("-j {firewall}");
+            fragment.chains.insert(firewall, self.firewall(ranges, &jump));
+        }
+        self.lead(fragment, &view.balancer_ips, &balancer_jump);
+        fragment.chains.insert(external, self.external_rules());
+    }
+
+    fn external_rules(&self) -> Vec<String> {
+        let cluster = self.policy_chain(false);
+        if !self.view.external_local {
+            // The answer must come back through here, whichever node the endpoint is on.
+            return vec![format!("-j {MARK_MASQ}"), format!("-j {cluster}")];
+        }
+        let mut rules: Vec<String> = self.frame.own_pods().iter().map(|from| format!("{from} -j {cluster}")).collect();
+        // The node's own packets may have the external address as their source.
+        rules.push(format!("-m addrtype --src-type LOCAL -j {MARK_MASQ}"));
+        rules.push(format!("-m addrtype --src-type LOCAL -j {cluster}"));
+        if !self.ports.local.is_empty() {
+            rules.push(format!("-j {}", self.policy_chain(true)));
+        }
+        rules
+    }
+
+    /// Who may use the balancer addresses; others fall through to [`super::UNSERVED`].
+    fn firewall(&self, ranges: &[IpNet], jump: &str) -> Vec<String> {
+        let mut rules: Vec<String> = ranges
+            .iter()
+            // As iptables-save prints it.
+            .map(|range| if range.prefix_len() == 0 { jump.to_owned() } else { format!("-s {range} {jump}") })
+            .collect();
+        let node_may = self.frame.0.node_ip.is_some_and(|ip| ranges.iter().any(|range| range.contains(&ip)));
+        if node_may {
+            // Where the balancer's address is also on the node, its own packets come from there.
+            rules.extend(self.view.balancer_ips.iter().map(|ip| format!("-s {} {jump}", IpNet::from(*ip))));
+        }
+        rules
+    }
+
+    /// What was not translated because nobody can take it, or nobody may.
+    fn refuse(&self, fragment: &mut Fragment) {
+        let (view, port) = (self.view, &self.ports.port);
+        let nobody = self.ports.cluster.is_empty();
+        let refuse = if port.protocol == Protocol::Tcp { REFUSE_TCP } else { REFUSE_OTHERS };
+        let verdict = |empty: bool| if nobody { Some(refuse) } else { empty.then_some(DROP) };
+        if let Some(verdict) = verdict(self.internal().is_empty()) {
+            // Without any endpoint the last rule rejects, for the whole service CIDR: a Service inside gets its first
+            // endpoint without a change of this table.
+            let covered = |ip: &IpAddr| nobody && self.frame.0.is_of_services(ip);
+            let ips = view.cluster_ips.iter().filter(|ip| !covered(ip));
+            fragment.unserved.extend(ips.map(|ip| self.to_address(*ip, verdict)));
+        }
+        let unserved = self.external().is_empty();
+        if let Some(verdict) = verdict(unserved) {
+            fragment.unserved.extend(view.external_ips.iter().map(|ip| self.to_address(*ip, verdict)));
+            if let Some(node_port) = port.node_port {
+                let matches = matches(port, node_port, &self.label);
+                // iptables-save keeps the order of matches.
+                fragment.unserved.push(format!("{matches} -m addrtype --dst-type LOCAL {verdict}"));
+            }
+        }
+        if let Some(verdict) = verdict(unserved || view.source_ranges.is_some()) {
+            fragment.unserved.extend(view.balancer_ips.iter().map(|ip| self.to_address(*ip, verdict)));
+        }
+    }
+}
+
+fn matches(port: &Port, number: u16, label: &str) -> String {
+    let protocol = port.protocol.as_str();
+    format!("-p {protocol} -m comment --comment \"{label}\" -m {protocol} --dport {number}")
+}

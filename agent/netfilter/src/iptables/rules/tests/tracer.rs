@@ -1,0 +1,228 @@
+//! Follows a new connection through rules as the kernel would. Knows the matches that the rules use and panics on
+//! others.
+
+use std::{
+    collections::HashSet,
+    net::{IpAddr, SocketAddr},
+};
+
+use ipnet::IpNet;
+
+use crate::{iptables::plan::Desired, service::Protocol};
+
+/// Where a packet ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Delivered { to: SocketAddr, masqueraded: bool },
+    Rejected(&'static str),
+    Dropped,
+}
+
+pub(super) struct Tracer {
+    nat: Desired,
+    filter: Desired,
+    local: Vec<IpAddr>,
+    /// Lists of the `recent` match.
+    recent: HashSet<(String, IpAddr)>,
+}
+
+#[derive(Clone)]
+struct Packet {
+    source: IpAddr,
+    target: SocketAddr,
+    protocol: Protocol,
+    mark: bool,
+    translated: bool,
+    masqueraded: bool,
+    /// How many random choices say no before one says yes.
+    choice: usize,
+    remembered: Vec<(String, IpAddr)>,
+}
+
+enum Verdict {
+    Continue,
+    Return,
+    Accept,
+    Reject(&'static str),
+    Drop,
+}
+
+impl Tracer {
+    pub(super) fn new(nat: Desired, filter: Desired, local: &[&str]) -> Self {
+        let local = local.iter().map(|ip| ip.parse().unwrap()).collect();
+        Self { nat, filter, local, recent: HashSet::new() }
+    }
+
+    pub(super) fn trace(&self, from: IpAddr, protocol: Protocol, to: SocketAddr, choice: usize) -> Outcome {
+        self.walk(from, protocol, to, choice).0
+    }
+
+    pub(super) fn trace_remembering(
+        &mut self,
+        from: IpAddr,
+        protocol: Protocol,
+        to: SocketAddr,
+        choice: usize,
+    ) -> Outcome {
+        let (outcome, remembered) = self.walk(from, protocol, to, choice);
+        self.recent.extend(remembered);
+        outcome
+    }
+
+    fn walk(
+        &self,
+        source: IpAddr,
+        protocol: Protocol,
+        target: SocketAddr,
+        choice: usize,
+    ) -> (Outcome, Vec<(String, IpAddr)>) {
+        let (mark, translated, masqueraded) = (false, false, false);
+        let mut packet =
+            Packet { source, target, protocol, mark, translated, masqueraded, choice, remembered: Vec::new() };
+        let from_here = self.local.contains(&source);
+        self.hook(&self.nat, if from_here { "OUTPUT" } else { "PREROUTING" }, &mut packet);
+        let to_here = self.local.contains(&packet.target.ip());
+        let hook = match (from_here, to_here) {
+            (true, _) => "OUTPUT",
+            (false, true) => "INPUT",
+            (false, false) => "FORWARD",
+        };
+        match self.hook(&self.filter, hook, &mut packet) {
+            Verdict::Reject(with) => return (Outcome::Rejected(with), packet.remembered),
+            Verdict::Drop => return (Outcome::Dropped, packet.remembered),
+            _ => {}
+        }
+        self.hook(&self.nat, "POSTROUTING", &mut packet);
+        (Outcome::Delivered { to: packet.target, masqueraded: packet.masqueraded }, packet.remembered)
+    }
+
+    /// Later jumps were inserted above earlier ones.
+    fn hook(&self, table: &Desired, hook: &str, packet: &mut Packet) -> Verdict {
+        for jump in table.jumps.iter().rev().filter(|jump| jump.from == hook) {
+            match self.rule(table, &jump.rule, packet) {
+                Verdict::Continue | Verdict::Return => {}
+                other => return other,
+            }
+        }
+        Verdict::Continue
+    }
+
+    fn chain(&self, table: &Desired, name: &str, packet: &mut Packet) -> Verdict {
+        let chain = table.chains.get(name).unwrap_or_else(|| panic!("jump to missing chain {name}"));
+        for rule in &chain.rules {
+            match self.rule(table, rule, packet) {
+                Verdict::Continue => {}
+                Verdict::Return => return Verdict::Continue,
+                other => return other,
+            }
+        }
+        Verdict::Continue
+    }
+
+    fn rule(&self, table: &Desired, rule: &str, packet: &mut Packet) -> Verdict {
+        let mut words = rule.split(' ').filter(|word| !word.is_empty());
+        let mut negate = false;
+        while let Some(word) = words.next() {
+            let mut value = || words.next().unwrap_or_else(|| panic!("{word} without value in {rule}"));
+            let matched = match word {
+                "!" => {
+                    negate = true;
+                    continue;
+                }
+                "-m" | "--comment" | "--mode" | "--seconds" | "--mask" => {
+                    value();
+                    continue;
+                }
+                "--reap" | "--rsource" => continue,
+                "-s" => value().parse::<IpNet>().unwrap().contains(&packet.source),
+                "-d" => value().parse::<IpNet>().unwrap().contains(&packet.target.ip()),
+                // Pods of the node are in one subnet behind one link.
+                "-i" => {
+                    assert_eq!(value(), "coracle0");
+                    "10.244.1.0/24".parse::<IpNet>().unwrap().contains(&packet.source)
+                }
+                "-p" => value() == packet.protocol.as_str(),
+                "--dport" => value().parse::<u16>().unwrap() == packet.target.port(),
+                "--dst-type" => {
+                    assert_eq!(value(), "LOCAL");
+                    self.local.contains(&packet.target.ip())
+                }
+                "--src-type" => {
+                    assert_eq!(value(), "LOCAL");
+                    self.local.contains(&packet.source)
+                }
+                "--ctstate" => match value() {
+                    "DNAT" => packet.translated,
+                    "NEW" => true,
+                    "INVALID" | "RELATED,ESTABLISHED" => false,
+                    other => panic!("state {other}"),
+                },
+                "--mark" => {
+                    value();
+                    packet.mark
+                }
+                "--probability" => {
+                    value();
+                    let yes = packet.choice == 0;
+                    packet.choice = packet.choice.saturating_sub(1);
+                    yes
+                }
+                "--update" | "--set" => {
+                    let name = rule.split("--name ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+                    let entry = (name.to_owned(), packet.source);
+                    if word == "--set" {
+                        packet.remembered.push(entry);
+                        true
+                    } else {
+                        self.recent.contains(&entry)
+                    }
+                }
+                "--name" => {
+                    value();
+                    continue;
+                }
+                "-j" => {
+                    let target = value().to_owned();
+                    return self.jump(table, rule, &target, packet);
+                }
+                other => panic!("match {other} in {rule}"),
+            };
+            if matched == negate {
+                return Verdict::Continue;
+            }
+            negate = false;
+        }
+        panic!("no target in {rule}");
+    }
+
+    fn jump(&self, table: &Desired, rule: &str, target: &str, packet: &mut Packet) -> Verdict {
+        let option = |name: &str| rule.split(&format!("{name} ")).nth(1).map(|rest| rest.split(' ').next().unwrap());
+        match target {
+            "RETURN" => Verdict::Return,
+            "ACCEPT" => Verdict::Accept,
+            "DROP" => Verdict::Drop,
+            "REJECT" => match option("--reject-with") {
+                Some("tcp-reset") => {
+                    assert_eq!(packet.protocol, Protocol::Tcp, "{rule}");
+                    Verdict::Reject("tcp-reset")
+                }
+                Some("icmp-port-unreachable") => Verdict::Reject("icmp-port-unreachable"),
+                other => panic!("reject with {other:?}"),
+            },
+            "MARK" => {
+                packet.mark = !option("--set-xmark").unwrap().ends_with("/0x0");
+                Verdict::Continue
+            }
+            "MASQUERADE" => {
+                packet.masqueraded = true;
+                Verdict::Accept
+            }
+            "DNAT" => {
+                packet.target = option("--to-destination").unwrap().parse().unwrap();
+                packet.translated = true;
+                Verdict::Accept
+            }
+            chain => self.chain(table, chain, packet),
+        }
+    }
+}

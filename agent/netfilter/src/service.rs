@@ -1,0 +1,177 @@
+//! The plan for Services: addresses, ports and the endpoints behind them. Plain data, of no engine in particular.
+
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+};
+
+use ipnet::IpNet;
+
+/// `namespace/name` of a Service.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ServiceKey {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+}
+
+impl fmt::Display for ServiceKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Transport of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// SCTP.
+    Sctp,
+}
+
+impl Protocol {
+    /// As packet filters write it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Sctp => "sctp",
+        }
+    }
+
+    /// As the API writes it: TCP if it says nothing; `None` for what it does not know.
+    #[must_use]
+    pub fn parse(text: Option<&str>) -> Option<Self> {
+        match text {
+            None | Some("TCP") => Some(Self::Tcp),
+            Some("UDP") => Some(Self::Udp),
+            Some("SCTP") => Some(Self::Sctp),
+            Some(_) => None,
+        }
+    }
+}
+
+/// What is the same for all Services.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServiceNetwork {
+    /// Addresses of pods: traffic from elsewhere to a cluster IP is masqueraded. Empty: none is.
+    pub cluster_cidrs: Vec<IpNet>,
+    /// Addresses of Services: what has no rule there is rejected instead of leaving the node.
+    pub service_cidrs: Vec<IpNet>,
+    /// The link that packets of this node's pods come from, if they all come from one.
+    pub pod_interface: Option<String>,
+    /// The node's own address.
+    pub node_ip: Option<IpAddr>,
+}
+
+impl ServiceNetwork {
+    /// With these addresses of pods and of Services.
+    #[must_use]
+    pub fn new(cluster_cidrs: &[IpNet], service_cidrs: &[IpNet]) -> Self {
+        let whole = |cidrs: &[IpNet]| cidrs.iter().map(IpNet::trunc).collect();
+        Self { cluster_cidrs: whole(cluster_cidrs), service_cidrs: whole(service_cidrs), ..Self::default() }
+    }
+
+    /// Keeps pods of this node apart from those of others, by the link that their packets come from.
+    #[must_use]
+    pub fn with_pod_interface(mut self, name: Option<String>) -> Self {
+        self.pod_interface = name;
+        self
+    }
+
+    /// The node's own address.
+    #[must_use]
+    pub fn with_node_ip(mut self, address: Option<IpAddr>) -> Self {
+        self.node_ip = address;
+        self
+    }
+
+    /// What of it is of IPv4.
+    #[must_use]
+    pub fn ipv4(mut self) -> Self {
+        self.cluster_cidrs.retain(|cidr| matches!(cidr, IpNet::V4(_)));
+        self.service_cidrs.retain(|cidr| matches!(cidr, IpNet::V4(_)));
+        self.node_ip = self.node_ip.filter(IpAddr::is_ipv4);
+        self
+    }
+
+    /// Whether `address` is a Service's own.
+    #[must_use]
+    pub fn is_of_services(&self, address: &IpAddr) -> bool {
+        self.service_cidrs.iter().any(|cidr| cidr.contains(address))
+    }
+}
+
+/// One port of a Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Port {
+    /// Empty if it has none.
+    pub name: String,
+    /// Transport.
+    pub protocol: Protocol,
+    /// On the Service's addresses.
+    pub port: u16,
+    /// On the nodes' addresses.
+    pub node_port: Option<u16>,
+}
+
+/// Where one port's traffic goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Endpoint {
+    /// Address and target port.
+    pub address: SocketAddr,
+    /// It runs on this node.
+    pub local: bool,
+}
+
+/// One port with its endpoints, each list sorted and without duplicates.
+///
+/// The lists are upstream's, `CategorizeEndpoints` in `pkg/proxy/topology.go`: ready endpoints, and where there is none
+/// those that are terminating but still serve. Which list is asked depends on where a packet comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortView {
+    /// The port.
+    pub port: Port,
+    /// For traffic policy `Cluster`. Empty only if nobody anywhere can take traffic.
+    pub cluster: Vec<Endpoint>,
+    /// For traffic policy `Local`: those on this node.
+    pub local: Vec<Endpoint>,
+    /// Addresses that still answer, chosen or not: flows to them are not cut.
+    pub serving: Vec<IpAddr>,
+}
+
+/// A Service as rules need it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServiceView {
+    /// `metadata.uid`, for events about it.
+    pub uid: Option<String>,
+    /// Cluster IPs.
+    pub cluster_ips: Vec<IpAddr>,
+    /// `spec.externalIPs`.
+    pub external_ips: Vec<IpAddr>,
+    /// Load balancer addresses, except of those that want to see the traffic themselves (`ipMode: Proxy`).
+    pub balancer_ips: Vec<IpAddr>,
+    /// `spec.loadBalancerSourceRanges`: who may use the balancer addresses. `None`: everybody.
+    pub source_ranges: Option<Vec<IpNet>>,
+    /// Seconds of `sessionAffinity: ClientIP`.
+    pub affinity_secs: Option<u32>,
+    /// `internalTrafficPolicy: Local`: what comes to the cluster IPs stays on the node.
+    pub internal_local: bool,
+    /// `externalTrafficPolicy: Local`: what comes from outside stays on the node and keeps its source address.
+    pub external_local: bool,
+    /// Every port.
+    pub ports: Vec<PortView>,
+}
+
+impl ServiceView {
+    /// Whether `port` is reachable under more than the cluster IPs.
+    #[must_use]
+    pub fn is_externally_accessible(&self, port: &Port) -> bool {
+        port.node_port.is_some() || !self.external_ips.is_empty() || !self.balancer_ips.is_empty()
+    }
+}

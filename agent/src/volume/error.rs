@@ -1,0 +1,54 @@
+//! Why a volume is not there, in upstream's words.
+
+use std::path::{Path, PathBuf};
+
+use crate::{container_config::fields::FieldError, objects::FetchError};
+
+/// Why a volume is not there: the event `FailedMount`.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum VolumeError {
+    // Ends with a blank as upstream's, before what follows from the cause.
+    #[error("MountVolume.SetUp failed for volume \"{volume}\" ")]
+    SetUp { volume: String, source: KindError },
+}
+
+/// What went wrong with one volume.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum KindError {
+    #[error("{kind} \"{name}\" not found")]
+    NotFound { kind: &'static str, name: String },
+    #[error("references non-existent {kind} key: {key}")]
+    NoKey { kind: &'static str, key: String },
+    #[error("invalid path {path:?}: must be relative and without `..`")]
+    BadPath { path: String },
+    #[error("hostPath type check failed: {path} {problem}")]
+    HostPath { path: String, problem: &'static str },
+    #[error("this node knows no volume plugin for it")]
+    Unsupported,
+    #[error("this node has no storage medium {medium:?}")]
+    Medium { medium: String },
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    #[error(transparent)]
+    Field(#[from] FieldError),
+    #[error("failed to fetch token")]
+    Token { source: Box<kube::Error> },
+    #[error("failed to fetch token: timed out waiting for the API server")]
+    TokenTimeout,
+    #[error("failed to fetch token: the API server's answer has none")]
+    NoToken,
+    #[error("{operation} {path}")]
+    Io { operation: &'static str, path: PathBuf, source: std::io::Error },
+}
+
+impl KindError {
+    /// The API server did not answer as it should, which says nothing about the volume.
+    pub(super) fn is_about_the_api(&self) -> bool {
+        matches!(self, Self::Fetch(_) | Self::Token { .. } | Self::TokenTimeout | Self::NoToken)
+    }
+
+    pub(super) fn io(operation: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { operation, path, source }
+    }
+}

@@ -1,0 +1,133 @@
+//! A write as admission sees it.
+//!
+//! Source: `k8s.io/apiserver/pkg/admission/attributes.go` at v1.37.
+
+use std::{fmt, ops::Deref};
+
+use coracle_api::{meta, status::Status};
+use coracle_auth::user::UserInfo;
+use coracle_registry::{resource::Resource, store::WriteOptions};
+use parking_lot::Mutex;
+use serde_json::Value;
+
+/// What is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// A new object, or something that is made below one, such as an eviction.
+    Create,
+    /// Any change: PUT, each patch, apply, most subresources.
+    Update,
+    /// The end of one object.
+    Delete,
+}
+
+/// Who does what to which object: the same from the first try to the last.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// Who asks.
+    pub user: &'a UserInfo,
+    /// What is done.
+    pub operation: Operation,
+    /// As the URL names it: a view if it is one. Objects are in the form of the kind that stores them.
+    pub resource: &'a Resource,
+    /// Such as `status`; empty for the object itself.
+    pub subresource: &'a str,
+    /// Empty for what is in none.
+    pub namespace: &'a str,
+    /// As the URL names it; empty for a POST to a collection.
+    pub name: &'a str,
+    /// As the request says.
+    pub options: WriteOptions,
+}
+
+impl<'a> Request<'a> {
+    /// One look at this write, at `object` in the place of `old`. For a deletion `object` is null, and `old` is what goes.
+    pub fn about<'b>(&self, object: &'b mut Value, old: Option<&'b Value>) -> Attributes<'b>
+    where
+        'a: 'b,
+    {
+        Attributes { request: *self, object, old, is_changed: false, warnings: Mutex::default() }
+    }
+
+    /// Whether this is about objects of this kind of the core group, not about what is below them.
+    pub fn is_core(&self, plural: &str) -> bool {
+        self.subresource.is_empty() && self.resource.is_core(plural)
+    }
+}
+
+/// A write at one moment.
+pub struct Attributes<'a> {
+    request: Request<'a>,
+    object: &'a mut Value,
+    old: Option<&'a Value>,
+    is_changed: bool,
+    warnings: Mutex<Vec<String>>,
+}
+
+/// What a look at a write has brought.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Whether the object may be another one now.
+    pub is_changed: bool,
+    /// For the client.
+    pub warnings: Vec<String>,
+}
+
+impl<'a> Deref for Attributes<'a> {
+    type Target = Request<'a>;
+
+    fn deref(&self) -> &Request<'a> {
+        &self.request
+    }
+}
+
+impl Attributes<'_> {
+    /// As it will be written; null for a deletion.
+    pub fn object(&self) -> &Value {
+        self.object
+    }
+
+    /// The same, to be changed. Defaults and what a client may not write are put right afterwards.
+    pub fn object_mut(&mut self) -> &mut Value {
+        self.is_changed = true;
+        self.object
+    }
+
+    /// As it is stored; `None` for a new object.
+    pub fn old(&self) -> Option<&Value> {
+        self.old
+    }
+
+    /// Tells the client something with the answer.
+    pub fn warn(&self, warning: impl Into<String>) {
+        self.warnings.lock().push(warning.into());
+    }
+
+    /// The name to tell somebody: that of the URL or the object, or what a generated one is to begin with.
+    pub fn shown_name(&self) -> &str {
+        let names = [self.name, meta::name(self.object), meta::generate_name(self.object)];
+        names.into_iter().find(|name| !name.is_empty()).unwrap_or_default()
+    }
+
+    /// The 403 of this write.
+    pub fn forbidden(&self, why: impl fmt::Display) -> Status {
+        Status::forbidden(&self.resource.group_resource, self.shown_name(), why)
+    }
+
+    /// What has come of it.
+    pub fn finish(self) -> Seen {
+        Seen { is_changed: self.is_changed, warnings: self.warnings.into_inner() }
+    }
+}
+
+impl fmt::Debug for Attributes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attributes")
+            .field("operation", &self.operation)
+            .field("resource", &self.resource.group_resource)
+            .field("subresource", &self.subresource)
+            .field("namespace", &self.namespace)
+            .field("name", &self.shown_name())
+            .finish_non_exhaustive()
+    }
+}

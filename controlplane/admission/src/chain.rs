@@ -1,0 +1,105 @@
+//! Every plugin, in upstream's order.
+//!
+//! Source: `AllOrderedPlugins` in `pkg/kubeapiserver/options/plugins.go` at v1.37; those of it that are not here are
+//! either off by default there or not built yet. Policies and webhooks come before our own two, which upstream does in
+//! the storage of their kinds: what they check is what the others have made of it.
+
+use coracle_api::status::Status;
+
+use crate::{
+    attributes::{Attributes, Request},
+    certificates::{CertificateApproval, CertificateRequester, CertificateSigning, CertificateSubjectRestriction},
+    default_toleration_seconds::DefaultTolerationSeconds,
+    limit_ranger::LimitRanger,
+    namespace_lifecycle::NamespaceLifecycle,
+    node_restriction::NodeRestriction,
+    parts::Parts,
+    plugin::Plugin,
+    priority::Priority,
+    resource_quota::{NAME as RESOURCE_QUOTA, ResourceQuota, Turn},
+    role_escalation::RoleEscalation,
+    runtime_class::RuntimeClass,
+    service_account::ServiceAccount,
+    service_account_tokens::ServiceAccountTokens,
+};
+
+/// The plugins of one server.
+pub struct Chain {
+    ordered: Vec<Box<dyn Plugin>>,
+    quota: Option<ResourceQuota>,
+}
+
+impl Chain {
+    /// All that there are.
+    pub fn new(parts: &Parts) -> Self {
+        let ordered: Vec<Box<dyn Plugin>> = vec![
+            Box::new(NamespaceLifecycle::new(parts)),
+            Box::new(LimitRanger::new(parts)),
+            Box::new(ServiceAccount::new(parts)),
+            Box::new(NodeRestriction::new(parts)),
+            Box::new(Priority::new(parts)),
+            Box::new(DefaultTolerationSeconds),
+            Box::new(RuntimeClass::new(parts)),
+            Box::new(CertificateApproval::new(parts)),
+            Box::new(CertificateSigning::new(parts)),
+            Box::new(CertificateSubjectRestriction),
+            // What calls out belongs here: MutatingAdmissionPolicy, MutatingAdmissionWebhook, ValidatingAdmissionPolicy,
+            // ValidatingAdmissionWebhook.
+            Box::new(CertificateRequester),
+            Box::new(ServiceAccountTokens::new(parts)),
+            Box::new(RoleEscalation::new(parts)),
+        ];
+        Self { ordered, quota: ResourceQuota::new(parts) }
+    }
+
+    /// The same with one more where those are that call out, before our own.
+    #[must_use]
+    pub fn with(mut self, plugin: Box<dyn Plugin>) -> Self {
+        let first_own = self.ordered.iter().position(|one| one.name() == CertificateRequester.name());
+        self.ordered.insert(first_own.unwrap_or(self.ordered.len()), plugin);
+        self
+    }
+
+    /// The names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.ordered.iter().map(|plugin| plugin.name()).chain(self.quota.as_ref().map(|_| RESOURCE_QUOTA))
+    }
+
+    /// Lets every plugin change the write in turn.
+    ///
+    /// # Errors
+    /// What the first says that refuses.
+    pub async fn mutate(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
+        for plugin in &self.ordered {
+            if plugin.handles(attributes.operation, attributes.resource) {
+                plugin.mutate(attributes).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows every plugin what is valid and will be written.
+    ///
+    /// # Errors
+    /// What the first says that refuses.
+    pub async fn validate(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
+        for plugin in &self.ordered {
+            if plugin.handles(attributes.operation, attributes.resource) {
+                plugin.validate(attributes).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The last of all: waits for a turn at the quotas that the write is charged to, if there are some. The turn is the
+    /// companion of its transaction; while it is kept, others of the namespace wait.
+    ///
+    /// # Errors
+    /// The cache cannot follow.
+    pub async fn turn(&self, request: &Request<'_>) -> Result<Option<Turn<'_>>, Status> {
+        match &self.quota {
+            Some(quota) => quota.turn(request).await,
+            None => Ok(None),
+        }
+    }
+}

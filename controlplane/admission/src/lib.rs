@@ -1,0 +1,51 @@
+//! Admission: what a write needs beyond its own validity. One ordered list of plugins, under upstream's names.
+//!
+//! ```text
+//! write.rs of the server: prepare > mutate > (defaults again) > validate (strategy) > validating admission
+//!    > companions of the transaction: ResourceQuota, and what the registry adds by itself
+//! ```
+//!
+//! | module | does |
+//! |---|---|
+//! | [`attributes`] | a write as admission sees it |
+//! | [`plugin`] | what a plugin is |
+//! | [`parts`] | what plugins are made from |
+//! | [`chain`] | all of them, in order |
+//! | `namespace_lifecycle` | new content needs a namespace that lives; some namespaces stay for ever |
+//! | `limit_ranger` | what containers ask for by default, and may ask for |
+//! | `service_account` | a pod's account, its token and pull secrets |
+//! | `node_restriction` | what a node may write, where the URL does not show it |
+//! | `priority`, `runtime_class`, `default_toleration_seconds` | what pods get of their classes, and without any |
+//! | `certificates` | who approves and signs which certificates, and who asks for one |
+//! | `service_account_tokens` | token Secrets (upstream: a controller) |
+//! | `role_escalation` | nobody grants what they do not hold (upstream: the storage of roles) |
+//! | [`resource_quota`] | charges quotas in the transaction that writes |
+//! | `pod` | what the plugins for pods share |
+//!
+//! Every write of a client comes through here, whatever its verb: create, update, each patch format, server-side apply,
+//! the subresources, delete. What the server writes on its own behalf does not. Plugins read the registry and ask the
+//! authorizer; nothing here knows HTTP or a request, and nothing is written but by the store. They are async: one that
+//! calls out holds nothing up but its own write.
+#![forbid(unsafe_code)]
+
+pub mod attributes;
+mod certificates;
+pub mod chain;
+mod default_toleration_seconds;
+mod limit_ranger;
+mod namespace_lifecycle;
+mod node_restriction;
+pub mod parts;
+pub mod plugin;
+mod pod;
+mod priority;
+pub mod resource_quota;
+mod role_escalation;
+mod runtime_class;
+mod service_account;
+mod service_account_tokens;
+
+pub use attributes::{Attributes, Operation, Request};
+pub use chain::Chain;
+pub use parts::Parts;
+pub use plugin::Plugin;

@@ -1,0 +1,131 @@
+//! NodeRestriction: what a node may write, where the URL does not show it.
+//!
+//! Source: `plugin/pkg/admission/noderestriction/admission.go` at v1.37; which addresses a node may call its own is ours.
+
+mod rules;
+
+use std::{net::IpAddr, sync::Arc};
+
+use async_trait::async_trait;
+use coracle_api::{address, meta, status::Status};
+use coracle_registry::{
+    resource::{Registry, Resource},
+    store::{Store, cache_status},
+};
+use ipnet::IpNet;
+use serde_json::Value;
+
+use crate::{
+    attributes::{Attributes, Operation},
+    parts::Parts,
+    plugin::Plugin,
+};
+
+/// What a node may make and the rules have a word on.
+const CREATED: &[(&str, &str)] = &[
+    ("", "nodes"),
+    ("", "pods"),
+    ("coordination.k8s.io", "leases"),
+    ("storage.k8s.io", "csinodes"),
+    ("resource.k8s.io", "resourceslices"),
+    ("certificates.k8s.io", "certificatesigningrequests"),
+];
+/// What it may change, of the core group.
+const UPDATED: &[&str] = &["nodes", "pods", "persistentvolumeclaims"];
+
+pub(crate) struct NodeRestriction {
+    store: Store,
+    registry: Arc<Registry>,
+    service_cidr: IpNet,
+    advertise: IpAddr,
+}
+
+impl NodeRestriction {
+    pub(crate) fn new(parts: &Parts) -> Self {
+        Self {
+            store: parts.store.clone(),
+            registry: Arc::clone(&parts.registry),
+            service_cidr: parts.service_cidr,
+            advertise: parts.advertise,
+        }
+    }
+
+    async fn create(&self, node: &str, attributes: &Attributes<'_>) -> Result<(), Status> {
+        let resource = attributes.resource;
+        match attributes.subresource {
+            "" => {}
+            "eviction" => return self.evict(node, attributes).await,
+            _ => return Ok(()),
+        }
+        if resource.is_core("pods") {
+            // A mirror pod names its Node, which may have come a moment ago.
+            self.store.cache.catch_up().await.map_err(cache_status)?;
+        }
+        let entry = self.registry.core("nodes").and_then(|nodes| nodes.cache.get(&nodes.key("", node)));
+        let uid = entry.as_ref().map(|entry| entry.uid());
+        let object = attributes.object();
+        rules::check_create((node, uid), &resource.info.group, &resource.info.plural, object)
+            .and_then(|()| self.check_addresses(node, attributes, &Value::Null))
+            .map_err(|why| attributes.forbidden(why))
+    }
+
+    /// A pod that is gone is for the eviction to miss.
+    async fn evict(&self, node: &str, attributes: &Attributes<'_>) -> Result<(), Status> {
+        let key = attributes.resource.key(attributes.namespace, attributes.name);
+        let Some(pod) = self.store.current(attributes.resource, &key).await? else { return Ok(()) };
+        own_pod(node, "evict", &pod.object).map_err(|why| attributes.forbidden(why))
+    }
+
+    /// A node says of itself where it is; what is nobody's or somebody else's it may not say. Other nodes route to it.
+    fn check_addresses(&self, node: &str, attributes: &Attributes<'_>, old: &Value) -> Result<(), String> {
+        if !attributes.resource.is_core("nodes") {
+            return Ok(());
+        }
+        let added = rules::added_addresses(node, attributes.object(), old)?;
+        let foreign = added.iter().find(|address| {
+            !address::may_be_nodes(**address, self.advertise) || self.service_cidr.contains(&address.to_canonical())
+        });
+        match foreign {
+            Some(address) => Err(format!("node {node:?} is not allowed to report the address {address} as its own")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn own_pod(node: &str, doing: &str, pod: &Value) -> Result<(), String> {
+    if meta::get_str(pod, &["spec", "nodeName"]) == node {
+        return Ok(());
+    }
+    Err(format!("node {node:?} can only {doing} pods with spec.nodeName set to itself"))
+}
+
+#[async_trait]
+impl Plugin for NodeRestriction {
+    fn name(&self) -> &'static str {
+        "NodeRestriction"
+    }
+
+    fn handles(&self, operation: Operation, resource: &Resource) -> bool {
+        let kind = (&*resource.info.group, &*resource.info.plural);
+        match operation {
+            Operation::Create => CREATED.contains(&kind),
+            Operation::Update => kind.0.is_empty() && UPDATED.contains(&kind.1),
+            Operation::Delete => resource.is_core("pods"),
+        }
+    }
+
+    async fn mutate(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
+        let Some(node) = attributes.user.node_name() else { return Ok(()) };
+        let old = attributes.old().unwrap_or(&Value::Null);
+        let allowed = match attributes.operation {
+            Operation::Create => return self.create(node, attributes).await,
+            Operation::Update => {
+                let what = (&*attributes.resource.info.plural, attributes.subresource);
+                rules::check_update(node, what, attributes.object(), old)
+                    .and_then(|()| self.check_addresses(node, attributes, old))
+            }
+            Operation::Delete => own_pod(node, "delete", old),
+        };
+        allowed.map_err(|why| attributes.forbidden(why))
+    }
+}

@@ -1,0 +1,26 @@
+//! What plugins are made from.
+
+use std::{net::IpAddr, sync::Arc};
+
+use coracle_auth::{authn::service_account::TokenSigner, authz};
+use coracle_registry::{resource::Registry, store::Store};
+use ipnet::IpNet;
+
+/// What plugins need of the server.
+#[derive(Clone)]
+pub struct Parts {
+    /// For the present state.
+    pub store: Store,
+    /// The kinds.
+    pub registry: Arc<Registry>,
+    /// For rights that only an object shows the need of.
+    pub authorizer: Arc<authz::Chain>,
+    /// For tokens that Secrets ask for.
+    pub signer: Arc<TokenSigner>,
+    /// The certificate that pods trust the API server by, in PEM.
+    pub cluster_ca: String,
+    /// What no node may say that it is.
+    pub service_cidr: IpNet,
+    /// Where clients reach this server: if that is loopback, nodes may be there, too.
+    pub advertise: IpAddr,
+}

@@ -1,0 +1,38 @@
+//! What a plugin is: a name, what it is about, and two looks at a write.
+//!
+//! Source: `k8s.io/apiserver/pkg/admission/interfaces.go` at v1.37.
+
+use async_trait::async_trait;
+use coracle_api::status::Status;
+use coracle_registry::resource::Resource;
+
+use crate::attributes::{Attributes, Operation};
+
+/// One rule of admission.
+///
+/// Both looks may wait: for the cache, or for somebody outside. They hold no lock meanwhile, and what they see may be old
+/// by the time it is written: a write that loses its race comes through all of the chain again.
+#[async_trait]
+pub trait Plugin: Send + Sync {
+    /// Upstream's name, such as `LimitRanger`.
+    fn name(&self) -> &'static str;
+
+    /// Whether such writes are its matter at all. Asked for every write: fast.
+    fn handles(&self, operation: Operation, resource: &Resource) -> bool;
+
+    /// Changes a write, or refuses it, before it is validated. What it adds is owned by no field manager.
+    ///
+    /// # Errors
+    /// Why the object may not be written.
+    async fn mutate(&self, _attributes: &mut Attributes<'_>) -> Result<(), Status> {
+        Ok(())
+    }
+
+    /// Looks at what will be written unless somebody refuses it.
+    ///
+    /// # Errors
+    /// Why the object may not be written.
+    async fn validate(&self, _attributes: &Attributes<'_>) -> Result<(), Status> {
+        Ok(())
+    }
+}

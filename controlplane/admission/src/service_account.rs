@@ -1,0 +1,227 @@
+//! The ServiceAccount of a new pod: it has to exist, and gives the pod its token and its image pull secrets.
+//!
+//! A pod waits a moment for the account `default`: its controller makes it soon after the namespace.
+//!
+//! Source: `plugin/pkg/admission/serviceaccount/admission.go` at v1.37.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use coracle_api::{name as names, status::Status};
+use coracle_auth::authz::node::References;
+use coracle_registry::{
+    cells::{items, string},
+    fill as fields,
+    resource::{Registry, Resource},
+    store::Store,
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::{
+    attributes::{Attributes, Operation},
+    parts::Parts,
+    plugin::Plugin,
+    pod::{is_mirror, push, spec_mut},
+};
+
+const DEFAULT: &str = "default";
+/// How long a pod waits for the account `default`. Upstream asks ten times, 100 to 200 ms apart.
+const PATIENCE: Duration = Duration::from_millis(1500);
+const POLL: Duration = Duration::from_millis(20);
+/// Where a pod finds its service account's token.
+const TOKEN_MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+const TOKEN_VOLUME_PREFIX: &str = "kube-api-access-";
+/// An hour and some, so that a token with the longest life of an hour is told apart from the default.
+const TOKEN_EXPIRATION_SECS: i64 = 3607;
+
+pub(crate) struct ServiceAccount {
+    store: Store,
+    registry: Arc<Registry>,
+}
+
+impl ServiceAccount {
+    pub(crate) fn new(parts: &Parts) -> Self {
+        Self { store: parts.store.clone(), registry: Arc::clone(&parts.registry) }
+    }
+
+    /// The account, or why the pod cannot have it.
+    async fn look_up(&self, namespace: &str, name: &str) -> Result<Result<Value, String>, Status> {
+        let Some(accounts) = self.registry.core("serviceaccounts") else { return Ok(Ok(Value::Null)) };
+        let key = accounts.key(namespace, name);
+        let deadline = Instant::now() + if name == DEFAULT { PATIENCE } else { Duration::ZERO };
+        loop {
+            if let Some(account) = self.store.current(accounts, &key).await? {
+                return Ok(Ok(account.object));
+            }
+            if Instant::now() >= deadline {
+                let why =
+                    format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found");
+                return Ok(Err(why));
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+}
+
+#[async_trait]
+impl Plugin for ServiceAccount {
+    fn name(&self) -> &'static str {
+        "ServiceAccount"
+    }
+
+    fn handles(&self, operation: Operation, resource: &Resource) -> bool {
+        operation == Operation::Create && resource.is_core("pods")
+    }
+
+    async fn mutate(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
+        if !attributes.is_core("pods") || is_mirror(attributes.object()) {
+            return Ok(());
+        }
+        let account = self.look_up(attributes.namespace, name(&attributes.object()["spec"])).await?;
+        let account = account.map_err(|why| attributes.forbidden(why))?;
+        if let Some(spec) = spec_mut(attributes) {
+            fill(spec, &account);
+        }
+        Ok(())
+    }
+
+    async fn validate(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
+        if !attributes.is_core("pods") || !is_mirror(attributes.object()) {
+            return Ok(());
+        }
+        check_mirror(attributes.object()).map_err(|why| attributes.forbidden(why))
+    }
+}
+
+/// What a mirror pod refers to its node may read: it does not choose that itself.
+fn check_mirror(pod: &Value) -> Result<(), &'static str> {
+    if !string(&pod["spec"]["serviceAccountName"]).is_empty() {
+        return Err("a mirror pod may not reference service accounts");
+    }
+    if !References::of(pod).secrets.is_empty() {
+        return Err("a mirror pod may not reference secrets");
+    }
+    Ok(())
+}
+
+/// The account that a pod names, by the field or by its old alias.
+fn name(spec: &Value) -> &str {
+    let named = ["serviceAccountName", "serviceAccount"].map(|field| string(&spec[field]));
+    named.into_iter().find(|name| !name.is_empty()).unwrap_or(DEFAULT)
+}
+
+/// Names the account, mounts its token unless one of the two declines, and lends its image pull secrets.
+fn fill(spec: &mut Value, account: &Value) {
+    fields::text(spec, "serviceAccountName", DEFAULT);
+    spec["serviceAccount"] = spec["serviceAccountName"].clone();
+    let [own, accounts] = [&*spec, account].map(|object| object["automountServiceAccountToken"].as_bool());
+    if own.or(accounts).unwrap_or(true) {
+        mount_token(spec);
+    }
+    let secrets: Vec<Value> =
+        items(&account["imagePullSecrets"]).iter().map(|secret| json!({"name": secret["name"]})).collect();
+    if items(&spec["imagePullSecrets"]).is_empty() && !secrets.is_empty() {
+        spec["imagePullSecrets"] = secrets.into();
+    }
+}
+
+fn mount_token(spec: &mut Value) {
+    let existing = items(&spec["volumes"]).iter().map(|volume| string(&volume["name"]));
+    let volume_name = existing
+        .into_iter()
+        .find(|name| name.starts_with(TOKEN_VOLUME_PREFIX))
+        .map_or_else(|| names::generate(TOKEN_VOLUME_PREFIX), str::to_owned);
+    let mut is_used = false;
+    for list in ["initContainers", "containers"] {
+        fields::each(spec, list, |container| {
+            let has = items(&container["volumeMounts"]).iter().any(|mount| mount["mountPath"] == TOKEN_MOUNT_PATH);
+            if !has {
+                is_used = true;
+                push(
+                    container,
+                    "volumeMounts",
+                    json!({"name": volume_name, "readOnly": true, "mountPath": TOKEN_MOUNT_PATH}),
+                );
+            }
+        });
+    }
+    let has_volume = items(&spec["volumes"]).iter().any(|volume| volume["name"] == volume_name.as_str());
+    if is_used && !has_volume {
+        push(spec, "volumes", token_volume(&volume_name));
+    }
+}
+
+fn token_volume(name: &str) -> Value {
+    json!({
+        "name": name,
+        "projected": {
+            "defaultMode": 0o644,
+            "sources": [
+                {"serviceAccountToken": {"expirationSeconds": TOKEN_EXPIRATION_SECS, "path": "token"}},
+                {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+                {"downwardAPI": {"items": [
+                    {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}},
+                ]}},
+            ],
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(mut spec: Value, account: Value) -> Value {
+        fill(&mut spec, &account);
+        spec
+    }
+
+    #[test]
+    fn a_mirror_pod_may_not_ask_for_an_account_or_a_secret() {
+        let mut pod = json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}, "spec": {}});
+        assert_eq!(check_mirror(&pod), Ok(()));
+        pod["spec"]["volumes"] = json!([{"name": "v", "secret": {"secretName": "s"}}]);
+        assert_eq!(check_mirror(&pod).unwrap_err(), "a mirror pod may not reference secrets");
+        pod["spec"]["serviceAccountName"] = "robot".into();
+        assert_eq!(check_mirror(&pod).unwrap_err(), "a mirror pod may not reference service accounts");
+    }
+
+    #[test]
+    fn every_container_gets_the_token() {
+        let spec = filled(
+            json!({"containers": [{"name": "a"}, {"name": "b", "volumeMounts": [
+                {"name": "own", "mountPath": TOKEN_MOUNT_PATH}]}]}),
+            json!({}),
+        );
+        assert_eq!(spec["serviceAccountName"], "default");
+        assert_eq!(spec["serviceAccount"], "default");
+        let volume = &spec["volumes"][0];
+        assert!(string(&volume["name"]).starts_with("kube-api-access-"));
+        assert_eq!(volume["projected"]["sources"][0]["serviceAccountToken"]["expirationSeconds"], 3607);
+        assert_eq!(spec["containers"][0]["volumeMounts"][0]["name"], volume["name"]);
+        assert_eq!(items(&spec["containers"][1]["volumeMounts"]).len(), 1);
+    }
+
+    #[test]
+    fn pod_or_account_may_decline_the_token_and_the_pod_decides() {
+        for (own, accounts, is_mounted) in [
+            (json!(null), json!(null), true),
+            (json!(null), json!(false), false),
+            (json!(true), json!(false), true),
+            (json!(false), json!(true), false),
+        ] {
+            let field = "automountServiceAccountToken";
+            let spec = filled(json!({"containers": [{"name": "a"}], field: own}), json!({field: accounts}));
+            assert_eq!(spec["volumes"].is_array(), is_mounted, "{own} {accounts}");
+        }
+    }
+
+    #[test]
+    fn account_lends_its_pull_secrets_to_pods_without() {
+        let account = json!({"imagePullSecrets": [{"name": "a"}]});
+        assert_eq!(filled(json!({}), account.clone())["imagePullSecrets"], json!([{"name": "a"}]));
+        let own = json!([{"name": "b"}]);
+        assert_eq!(filled(json!({"imagePullSecrets": own}), account)["imagePullSecrets"], own);
+    }
+}

@@ -1,0 +1,175 @@
+//! What is served, as one value.
+//!
+//! A catalog never changes: another takes its place, whole. A request takes the present one when it comes and uses it to
+//! its end, so that all it does is about one state of things. Whoever serves a resource, the way of a request to it is
+//! the same.
+//!
+//! `S` is what answers are made with, the state of a server, of which the catalog is a part.
+//!
+//! Not here: the built-in kinds that the server itself needs by name; they never change (`coracle_registry::resource`).
+
+use std::{collections::HashMap, sync::Arc};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use coracle_api::{schema::Schema, status::Status};
+use coracle_auth::user::UserInfo;
+use coracle_registry::{
+    api_resource::{ApiResource, Text},
+    resource::Resource,
+};
+use http::HeaderMap;
+use parking_lot::RwLock;
+use tokio::sync::{Mutex, MutexGuard};
+
+use crate::{
+    openapi,
+    published::{Definitions, Published, Shown},
+    query::Query,
+    reply::Reply,
+    request_info::ResourceRequest,
+};
+
+/// Who answers requests to a resource.
+pub(crate) enum Serving<S> {
+    /// The registry: what the kind stores, or shows of what another kind stores.
+    Stored(Arc<Resource>),
+    /// Code that makes the answer when it is asked: nothing is stored.
+    Virtual(Arc<dyn Virtual<S>>),
+}
+
+/// A resource without a store, such as a review.
+#[async_trait]
+pub(crate) trait Virtual<S>: Send + Sync {
+    /// Names and abilities.
+    fn info(&self) -> &Arc<ApiResource>;
+
+    /// What OpenAPI tells of it, if its kind is not in the schema table.
+    fn definitions(&self) -> Option<Arc<Definitions>> {
+        None
+    }
+
+    /// Answers a request, which is allowed and whose path exists.
+    async fn serve(&self, request: Request<'_, S>) -> Result<Reply, Status>;
+}
+
+/// A request to a resource without a store.
+pub(crate) struct Request<'a, S> {
+    pub(crate) server: &'a Arc<S>,
+    pub(crate) user: &'a UserInfo,
+    pub(crate) info: &'a ResourceRequest<'a>,
+    pub(crate) query: &'a Query<'a>,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl<S> Serving<S> {
+    /// Names and abilities.
+    pub(crate) fn info(&self) -> &Arc<ApiResource> {
+        match self {
+            Self::Stored(resource) => &resource.info,
+            Self::Virtual(resource) => resource.info(),
+        }
+    }
+
+    /// As it is told of.
+    pub(crate) fn shown(&self) -> Shown {
+        let definitions = match self {
+            Self::Stored(resource) => {
+                let custom = resource.schema.as_ref().and_then(Schema::structural);
+                custom.map(|schema| Arc::new(openapi::custom::definitions(&resource.info, schema)))
+            }
+            Self::Virtual(resource) => resource.definitions(),
+        };
+        Shown { info: Arc::clone(self.info()), definitions }
+    }
+}
+
+impl<S> Clone for Serving<S> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Stored(resource) => Self::Stored(Arc::clone(resource)),
+            Self::Virtual(resource) => Self::Virtual(Arc::clone(resource)),
+        }
+    }
+}
+
+/// See the module.
+pub(crate) struct Catalog<S> {
+    /// In discovery's order.
+    served: Vec<Serving<S>>,
+    /// Places in `served`.
+    by_plural: HashMap<Text, Vec<usize>>,
+    /// What is told of it.
+    pub(crate) published: Published,
+}
+
+impl<S> Catalog<S> {
+    pub(crate) fn new(served: Vec<Serving<S>>) -> Self {
+        let mut by_plural: HashMap<Text, Vec<usize>> = HashMap::new();
+        for (place, serving) in served.iter().enumerate() {
+            by_plural.entry(serving.info().plural.clone()).or_default().push(place);
+        }
+        let published = Published::new(served.iter().map(Serving::shown).collect());
+        Self { served, by_plural, published }
+    }
+
+    /// Who serves `/apis/GROUP/VERSION/PLURAL`.
+    pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Serving<S>> {
+        let places = self.by_plural.get(plural)?.iter();
+        places.map(|place| &self.served[*place]).find(|serving| serving.info().is_at(group, version, plural))
+    }
+
+    /// Everything, in discovery's order.
+    pub(crate) fn all(&self) -> &[Serving<S>] {
+        &self.served
+    }
+
+    /// The resources that the registry stores or shows.
+    pub(crate) fn stored(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.served.iter().filter_map(|serving| match serving {
+            Serving::Stored(resource) => Some(resource),
+            Serving::Virtual(_) => None,
+        })
+    }
+}
+
+/// Where the present catalog is.
+pub(crate) struct Catalogs<S> {
+    /// Held for a moment only.
+    now: RwLock<Arc<Catalog<S>>>,
+    /// Held by who makes the next one.
+    turn: Mutex<()>,
+}
+
+/// The right to make the next catalog, one at a time.
+pub(crate) struct Turn<'a, S> {
+    catalogs: &'a Catalogs<S>,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl<S> Catalogs<S> {
+    pub(crate) fn new(first: Catalog<S>) -> Self {
+        Self { now: RwLock::new(Arc::new(first)), turn: Mutex::default() }
+    }
+
+    /// The present one.
+    pub(crate) fn now(&self) -> Arc<Catalog<S>> {
+        Arc::clone(&self.now.read())
+    }
+
+    /// Waits until nobody else makes another.
+    pub(crate) async fn turn(&self) -> Turn<'_, S> {
+        Turn { catalogs: self, _turn: self.turn.lock().await }
+    }
+}
+
+impl<S> Turn<'_, S> {
+    /// Puts another catalog in the place of the present one.
+    pub(crate) fn change(&self, change: impl FnOnce(Vec<Serving<S>>) -> Vec<Serving<S>>) {
+        let next = Arc::new(Catalog::new(change(self.catalogs.now().served.clone())));
+        let before = std::mem::replace(&mut *self.catalogs.now.write(), next);
+        // Its documents, if nobody has it any more, outside of the lock.
+        drop(before);
+    }
+}

@@ -1,0 +1,135 @@
+//! What is told of the resources that are served, and the documents that tell it: discovery, OpenAPI.
+//!
+//! Each document is made when it is first asked for, and kept as long as the resources are these. What is in them is
+//! [`crate::discovery`]'s and [`crate::openapi`]'s to say.
+
+use std::{
+    io::{Read as _, Write as _},
+    sync::{Arc, OnceLock},
+};
+
+use bytes::Bytes;
+use coracle_api::{resource::Gvk, schema};
+use coracle_registry::api_resource::{ApiResource, Text};
+use flate2::{Compression, read::GzDecoder, write::GzEncoder};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+/// A resource, as it is told of.
+pub(crate) struct Shown {
+    pub(crate) info: Arc<ApiResource>,
+    /// `None` if its kind is in the schema table.
+    pub(crate) definitions: Option<Arc<Definitions>>,
+}
+
+/// Makes schemas, each with its name, for a prefix of references.
+type Schemas = dyn Fn(&str) -> Vec<(String, Value)> + Send + Sync;
+
+/// What OpenAPI tells of a kind that the schema table does not have.
+pub(crate) struct Definitions {
+    /// What the kind is called among the schemas. Its list is called so too, with `List` behind it.
+    pub(crate) name: String,
+    /// The schemas by name. In them a reference is the given prefix and a name.
+    pub(crate) schemas: Box<Schemas>,
+    /// The types of the schema table that these refer to.
+    pub(crate) foreign: Vec<schema::Type>,
+}
+
+impl Shown {
+    /// What a kind is called among the schemas: this resource's, its list, or one of the table.
+    pub(crate) fn schema_name(&self, group: &str, version: &str, kind: &str) -> Option<String> {
+        let info = &self.info;
+        let of_own = self.definitions.as_ref().filter(|_| info.group == group && info.version == version);
+        let own = of_own.and_then(|own| match kind.strip_prefix(&*info.kind)? {
+            "" => Some(own.name.clone()),
+            "List" => Some(format!("{}List", own.name)),
+            _ => None,
+        });
+        own.or_else(|| schema::table().by_gvk(&Gvk::new(group, version, kind)).map(|ty| ty.name().to_owned()))
+    }
+}
+
+/// See the module.
+pub(crate) struct Published {
+    pub(crate) resources: Vec<Shown>,
+    /// Every group and version that has resources, in discovery's order.
+    pub(crate) versions: Vec<GroupVersion>,
+    /// The core group's and the others', each as v2 and as v2beta1.
+    pub(crate) aggregated: [[OnceLock<Bytes>; 2]; 2],
+    /// As JSON and as protobuf.
+    pub(crate) openapi_v2: [OnceLock<Compressed>; 2],
+    pub(crate) openapi_v3_index: OnceLock<Bytes>,
+}
+
+/// A group in one version.
+pub(crate) struct GroupVersion {
+    pub(crate) group: Text,
+    pub(crate) version: Text,
+    /// The legacy list of its resources.
+    pub(crate) resources: OnceLock<Bytes>,
+    pub(crate) openapi_v3: OnceLock<Compressed>,
+}
+
+impl Published {
+    pub(crate) fn new(resources: Vec<Shown>) -> Self {
+        let mut versions: Vec<GroupVersion> = Vec::new();
+        for ApiResource { group, version, .. } in resources.iter().map(|shown| &*shown.info) {
+            if !versions.iter().any(|known| known.group == *group && known.version == *version) {
+                let (resources, openapi_v3) = Default::default();
+                versions.push(GroupVersion { group: group.clone(), version: version.clone(), resources, openapi_v3 });
+            }
+        }
+        let (aggregated, openapi_v2, openapi_v3_index) = Default::default();
+        Self { resources, versions, aggregated, openapi_v2, openapi_v3_index }
+    }
+
+    /// A group in one version, if it has resources.
+    pub(crate) fn version(&self, group: &str, version: &str) -> Option<&GroupVersion> {
+        self.versions.iter().find(|known| known.group == group && known.version == version)
+    }
+
+    /// The resources of a group in one version.
+    pub(crate) fn of_version<'a>(&'a self, group: &'a str, version: &'a str) -> impl Iterator<Item = &'a Shown> {
+        self.resources.iter().filter(move |shown| shown.info.group == group && shown.info.version == version)
+    }
+
+    /// Every group once.
+    pub(crate) fn groups(&self) -> Vec<&str> {
+        let mut groups: Vec<&str> = Vec::new();
+        for GroupVersion { group, .. } in &self.versions {
+            if !groups.contains(&&**group) {
+                groups.push(group);
+            }
+        }
+        groups
+    }
+
+    /// The versions of a group.
+    pub(crate) fn versions_of(&self, group: &str) -> impl Iterator<Item = &str> {
+        self.versions.iter().filter(move |known| known.group == group).map(|known| &*known.version)
+    }
+}
+
+/// A large document as it is kept: a tenth of it.
+pub(crate) struct Compressed {
+    /// With gzip.
+    pub(crate) gzip: Bytes,
+    /// In quotes, as `ETag` has it.
+    pub(crate) tag: String,
+}
+
+impl Compressed {
+    pub(crate) fn of(document: &[u8]) -> Self {
+        let tag = format!("\"{}\"", hex::encode_upper(Sha256::digest(document)));
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        let gzip = encoder.write_all(document).and_then(|()| encoder.finish());
+        Self { gzip: gzip.expect("a vector takes everything").into(), tag }
+    }
+
+    /// For the few clients that do not take gzip.
+    pub(crate) fn plain(&self) -> Vec<u8> {
+        let mut document = Vec::new();
+        GzDecoder::new(&self.gzip[..]).read_to_end(&mut document).expect("it was compressed here");
+        document
+    }
+}

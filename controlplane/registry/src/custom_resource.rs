@@ -1,0 +1,183 @@
+//! Kinds that come at run time, and their one strategy: what a CustomResourceDefinition says of a version, without the
+//! definition itself.
+//!
+//! Their schema prunes, defaults and checks; printer columns and selectable fields are paths into the objects. `status`
+//! is apart if the kind has that subresource, and the generation counts changes of all but it and the metadata.
+//!
+//! Not here: how objects are decoded (`coracle_api::decode::decode_custom`), and who says which kinds there are.
+//!
+//! Source: `k8s.io/apiextensions-apiserver/pkg/registry/customresource/{strategy,status_strategy}.go`,
+//! `pkg/registry/customresource/tableconvertor` at v1.37.
+
+use std::sync::Arc;
+
+use coracle_api::{
+    schema::{Schema, Structural},
+    status::FieldErrors,
+};
+use serde_json::Value;
+
+use crate::{
+    api_resource::{ApiResource, Text},
+    cells,
+    json_path::JsonPath,
+    lifecycle::{self, Lifecycle},
+    resource::{self, Resource},
+    strategy::{ALL_METADATA, AnyStrategy, Column, Strategy, Subresource},
+    watch_cache::{WatchCache, WatchCacheError},
+};
+
+/// A kind that comes at run time.
+#[derive(Debug, Clone)]
+pub struct CustomResource {
+    /// Names and abilities.
+    pub info: ApiResource,
+    /// What its objects look like.
+    pub schema: Arc<Structural>,
+    /// Columns besides the name; without any, the age.
+    pub columns: Vec<PrinterColumn>,
+    /// Such as `spec.colour`.
+    pub selectable_fields: Vec<String>,
+}
+
+/// `additionalPrinterColumns`.
+#[derive(Debug, Clone)]
+pub struct PrinterColumn {
+    /// Its head.
+    pub column: Column,
+    /// What it shows of an object.
+    pub path: JsonPath,
+}
+
+impl CustomResource {
+    /// The resource, its objects loaded. It takes the place of one with the same names, whose watches end.
+    ///
+    /// # Errors
+    /// As [`WatchCache::register`].
+    pub async fn register(self, cache: &WatchCache) -> Result<Arc<Resource>, WatchCacheError> {
+        let strategy = CustomResourceStrategy::new(&self);
+        let Self { info, schema, selectable_fields, .. } = self;
+        let strategy = AnyStrategy::Custom(Arc::new(strategy));
+        let fields: Arc<[Text]> = selectable_fields.into_iter().map(Text::Owned).collect();
+        let config = resource::cache_config(&info, strategy.clone(), &fields);
+        let cache = cache.register(config).await?;
+        Ok(Arc::new(Resource {
+            strategy,
+            gvk: info.gvk(),
+            group_resource: info.group_resource(),
+            prefix: info.prefix(),
+            schema: Some(Schema::Structural(schema)),
+            selectable_fields: fields,
+            info: Arc::new(info),
+            cache,
+            view: None,
+        }))
+    }
+}
+
+/// See the module.
+struct CustomResourceStrategy {
+    schema: Arc<Structural>,
+    has_status: bool,
+    columns: Vec<Column>,
+    /// Of each column but the first; `None` for the age.
+    paths: Vec<Option<JsonPath>>,
+}
+
+impl CustomResourceStrategy {
+    fn new(kind: &CustomResource) -> Self {
+        let mut columns = vec![cells::NAME];
+        let mut paths = Vec::new();
+        for PrinterColumn { column, path } in &kind.columns {
+            columns.push(column.clone());
+            paths.push(Some(path.clone()));
+        }
+        if paths.is_empty() {
+            columns.push(cells::AGE);
+            paths.push(None);
+        }
+        let has_status = kind.info.subresources.contains(&Subresource::Status);
+        Self { schema: Arc::clone(&kind.schema), has_status, columns, paths }
+    }
+
+    /// Whether writes of the object itself leave a member alone, or do not count.
+    fn is_apart(&self, member: &str) -> bool {
+        member == "metadata" || (self.has_status && member == "status")
+    }
+}
+
+impl Strategy for CustomResourceStrategy {
+    fn default(&self, object: &mut Value) {
+        self.schema.default(object);
+    }
+
+    fn lifecycle(&self) -> Lifecycle {
+        if self.has_status { Lifecycle::GenerationAndStatus } else { Lifecycle::Generation }
+    }
+
+    fn is_changed(&self, new: &Value, old: &Value) -> bool {
+        let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return true };
+        let differs = |(member, value): (&String, &Value)| !self.is_apart(member) && old.get(member) != Some(value);
+        let is_gone = |member: &String| !self.is_apart(member) && !new.contains_key(member);
+        new.iter().any(differs) || old.keys().any(is_gone)
+    }
+
+    fn prepare_for_create(&self, object: &mut Value) {
+        lifecycle::create(self, object);
+        if self.has_status
+            && let Some(object) = object.as_object_mut()
+        {
+            object.remove("status");
+        }
+    }
+
+    fn status_keeps(&self) -> &'static [&'static str] {
+        ALL_METADATA
+    }
+
+    fn validate(&self, object: &Value) -> FieldErrors {
+        self.schema.validate(object)
+    }
+
+    fn validate_status_update(&self, new: &Value, _old: &Value) -> FieldErrors {
+        self.schema.validate(new)
+    }
+
+    fn field(&self, object: &Value, path: &str) -> String {
+        let found = path.split('.').try_fold(object, |value, member| value.get(member));
+        found.map(shown).unwrap_or_default()
+    }
+
+    fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
+        let cell = |(column, path): (&Column, &Option<JsonPath>)| match path {
+            Some(path) => cell(column, path.find(object), now_secs),
+            None => cells::age(object, now_secs),
+        };
+        let more = self.columns.iter().skip(1).zip(&self.paths).map(cell);
+        std::iter::once(cells::name(object)).chain(more).collect()
+    }
+}
+
+/// The first value that a column finds, as its type prints it; null if there is none or it is of another type.
+fn cell(column: &Column, found: Vec<&Value>, now_secs: i64) -> Value {
+    let Some(first) = found.first() else { return Value::Null };
+    match &*column.kind {
+        "integer" => first.as_i64().map_or(Value::Null, Value::from),
+        "number" => first.as_f64().map_or(Value::Null, Value::from),
+        "boolean" => first.as_bool().map_or(Value::Null, Value::from),
+        "date" => cells::since(first, now_secs).into(),
+        _ => found.into_iter().map(shown).collect::<Vec<_>>().join(",").into(),
+    }
+}
+
+/// A value as text: what is text already, without quotes.
+fn shown(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests;

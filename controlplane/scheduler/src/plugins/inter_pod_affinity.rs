@@ -1,0 +1,203 @@
+//! InterPodAffinity: pods near pods, or apart from them; what the pod says about others, and others about it.
+//!
+//! Source: `pkg/scheduler/framework/plugins/interpodaffinity` at v1.37, with its default arguments.
+
+mod score;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::{
+    framework::{
+        Actions, ClusterEvent, CycleState, EnqueueExtensions, Filter, NodeNames, Plugin, PluginName, PreFilter,
+        QueueingHint, Status,
+    },
+    node_info::NodeInfo,
+    pod_info::{AffinityTerm, PodInfo},
+    snapshot::Snapshot,
+};
+
+const AFFINITY: &str = "node(s) didn't match pod affinity rules";
+const ANTI_AFFINITY: &str = "node(s) didn't match pod anti-affinity rules";
+const EXISTING_ANTI_AFFINITY: &str = "node(s) didn't satisfy existing pods anti-affinity rules";
+
+pub(super) struct InterPodAffinity;
+
+/// A number for each value of each label of nodes: how many pods there are meant, or how much they weigh.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Places(HashMap<String, HashMap<String, i64>>);
+
+impl Places {
+    /// Adds `amount` where the node is, by its label `key`. A node without the label is nowhere.
+    fn add(&mut self, node: &NodeInfo, key: &str, amount: i64) {
+        let Some(value) = node.labels.get(key) else { return };
+        if !self.0.contains_key(key) {
+            self.0.insert(key.to_owned(), HashMap::new());
+        }
+        let Some(values) = self.0.get_mut(key) else { return };
+        match values.get_mut(value) {
+            Some(sum) => *sum += amount,
+            None => drop(values.insert(value.clone(), amount)),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn at(&self, key: &str, value: &str) -> i64 {
+        self.0.get(key).and_then(|values| values.get(value)).copied().unwrap_or(0)
+    }
+
+    /// The numbers of all places where the node is.
+    fn of_node<'a>(&'a self, labels: &'a BTreeMap<String, String>) -> impl Iterator<Item = i64> + 'a {
+        self.0.iter().filter_map(|(key, values)| values.get(labels.get(key)?).copied())
+    }
+}
+
+/// What Filter compares each node with.
+struct Counted {
+    /// Pods there that all of the pod's required terms mean.
+    affinity: Places,
+    /// Pods there that one of its terms of anti-affinity means.
+    anti_affinity: Places,
+    /// Terms of anti-affinity of pods there that mean the pod.
+    existing_anti_affinity: Places,
+    /// Whether the pod's own terms mean it.
+    means_itself: bool,
+}
+
+impl Plugin for InterPodAffinity {
+    fn name(&self) -> PluginName {
+        PluginName::InterPodAffinity
+    }
+}
+
+impl PreFilter for InterPodAffinity {
+    fn pre_filter(
+        &self,
+        cycle: &mut CycleState,
+        pod: &PodInfo,
+        snapshot: &Snapshot<'_>,
+    ) -> (Option<NodeNames>, Status) {
+        let existing_anti_affinity = existing_anti_affinity(pod, snapshot);
+        let terms = &pod.terms;
+        if existing_anti_affinity.is_empty() && terms.required.is_empty() && terms.required_anti.is_empty() {
+            return (None, Status::SKIP);
+        }
+        let (mut affinity, mut anti_affinity) = (Places::default(), Places::default());
+        if !terms.required.is_empty() || !terms.required_anti.is_empty() {
+            let pods = snapshot.nodes().iter().flat_map(|node| node.pods.values().map(move |placed| (node, placed)));
+            for (node, placed) in pods {
+                if all_mean(&terms.required, placed, snapshot) {
+                    terms.required.iter().for_each(|term| affinity.add(node, &term.topology_key, 1));
+                }
+                for term in terms.required_anti.iter().filter(|term| means(term, placed, snapshot)) {
+                    anti_affinity.add(node, &term.topology_key, 1);
+                }
+            }
+        }
+        let means_itself = all_mean(&terms.required, pod, snapshot);
+        cycle.write(Counted { affinity, anti_affinity, existing_anti_affinity, means_itself });
+        (None, Status::SUCCESS)
+    }
+}
+
+impl Filter for InterPodAffinity {
+    fn filter(&self, cycle: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Status {
+        let Some(counted) = cycle.read::<Counted>() else { return Status::error("PreFilter was not asked") };
+        if !counted.satisfies_affinity(pod, node) {
+            // Pods that end bring no pod that would have to be there.
+            return Status::unresolvable(vec![AFFINITY.into()]);
+        }
+        let near = |term: &AffinityTerm| {
+            let value = node.labels.get(&term.topology_key);
+            value.is_some_and(|value| counted.anti_affinity.at(&term.topology_key, value) > 0)
+        };
+        if pod.terms.required_anti.iter().any(near) {
+            return Status::unschedulable(vec![ANTI_AFFINITY.into()]);
+        }
+        if counted.existing_anti_affinity.of_node(&node.labels).any(|count| count > 0) {
+            return Status::unschedulable(vec![EXISTING_ANTI_AFFINITY.into()]);
+        }
+        Status::SUCCESS
+    }
+}
+
+impl Counted {
+    fn satisfies_affinity(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
+        let mut pods_are_there = true;
+        for term in &pod.terms.required {
+            let Some(value) = node.labels.get(&term.topology_key) else { return false };
+            pods_are_there &= self.affinity.at(&term.topology_key, value) > 0;
+        }
+        // The first of a series whose pods want to be together would wait for ever.
+        pods_are_there || self.affinity.is_empty() && self.means_itself
+    }
+}
+
+impl EnqueueExtensions for InterPodAffinity {
+    fn events(&self) -> Actions {
+        Actions::ADD_POD
+            | Actions::UPDATE_POD_LABEL
+            | Actions::DELETE_POD
+            | Actions::ADD_NODE
+            | Actions::UPDATE_NODE_LABEL
+            | Actions::UPDATE_NAMESPACE_LABEL
+    }
+
+    /// What the labels of namespaces decide is not looked at here: an attempt costs little beside a pod that waits for
+    /// nothing.
+    fn hint(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> QueueingHint {
+        let terms = &pod.terms;
+        let near = |other: &PodInfo| {
+            !terms.required.is_empty()
+                && terms.required.iter().all(|term| term.may_match(&other.namespace, &other.labels))
+        };
+        let apart = |other: &PodInfo| {
+            let by_own = terms.required_anti.iter().any(|term| term.may_match(&other.namespace, &other.labels));
+            by_own || other.terms.required_anti.iter().any(|term| term.may_match(&pod.namespace, &pod.labels))
+        };
+        // The first of a series may go anywhere once there is none before it.
+        let was_before = |other: &PodInfo| near(other) && near(pod);
+        let helps = match event {
+            // An own label may be what others keep away from.
+            ClusterEvent::Updated { .. } => true,
+            ClusterEvent::AssignedPodAdded(added) => near(added),
+            ClusterEvent::AssignedPodUpdated { old, new } => {
+                near(new) && !near(old) || was_before(old) && !near(new) || apart(old) && !apart(new)
+            }
+            ClusterEvent::AssignedPodDeleted(gone) => apart(gone) || was_before(gone),
+            ClusterEvent::NodeAdded(node) => {
+                terms.required.iter().all(|term| node.labels.contains_key(&term.topology_key))
+            }
+            // It may be of another place now for the pod's terms or for those of the pods on it.
+            ClusterEvent::NodeUpdated { old, new } => old.labels != new.labels,
+            ClusterEvent::NamespaceLabelled => true,
+            ClusterEvent::NodeDeleted(_) => false,
+        };
+        helps.into()
+    }
+}
+
+/// Where pods are whose required anti-affinity means `pod`.
+fn existing_anti_affinity(pod: &PodInfo, snapshot: &Snapshot<'_>) -> Places {
+    let mut places = Places::default();
+    for node in snapshot.nodes().iter().filter(|node| node.pods_with_required_anti_affinity > 0) {
+        let terms = node.pods.values().flat_map(|placed| &placed.terms.required_anti);
+        for term in terms.filter(|term| means(term, pod, snapshot)) {
+            places.add(node, &term.topology_key, 1);
+        }
+    }
+    places
+}
+
+fn means(term: &AffinityTerm, pod: &PodInfo, snapshot: &Snapshot<'_>) -> bool {
+    term.matches(&pod.namespace, &pod.labels, snapshot.namespaces())
+}
+
+/// Whether there are terms, and all of them mean the pod.
+fn all_mean(terms: &[AffinityTerm], pod: &PodInfo, snapshot: &Snapshot<'_>) -> bool {
+    !terms.is_empty() && terms.iter().all(|term| means(term, pod, snapshot))
+}

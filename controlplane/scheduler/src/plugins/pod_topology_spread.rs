@@ -1,0 +1,172 @@
+//! PodTopologySpread: as many pods of a kind in one place as in another, or nearly.
+//!
+//! Not here: upstream's default constraints, which spread the pods of a Service or of a controller that say nothing.
+//!
+//! Source: `pkg/scheduler/framework/plugins/podtopologyspread` at v1.37.
+
+mod score;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+use coracle_api::scheduling::tolerates_any;
+
+use super::node_affinity;
+use crate::{
+    framework::{
+        Actions, ClusterEvent, CycleState, EnqueueExtensions, Filter, NodeNames, Plugin, PluginName, PreFilter,
+        QueueingHint, Status,
+    },
+    node_info::NodeInfo,
+    pod_info::{PodInfo, SpreadConstraint},
+    snapshot::Snapshot,
+};
+
+const NOT_MATCHED: &str = "node(s) didn't match pod topology spread constraints";
+const LABEL_MISSING: &str = "node(s) didn't match pod topology spread constraints (missing required label)";
+
+pub(super) struct PodTopologySpread;
+
+/// What Filter compares each node with: a count a constraint that is required.
+struct Counted(Vec<Domains>);
+
+/// The pods that a constraint selects, by place.
+#[derive(Debug, Default)]
+struct Domains {
+    pods: HashMap<String, i64>,
+    /// Of the place with the fewest, as the constraint sees it.
+    fewest: i64,
+    /// Whether the constraint selects the pod itself.
+    selects_itself: bool,
+}
+
+impl Plugin for PodTopologySpread {
+    fn name(&self) -> PluginName {
+        PluginName::PodTopologySpread
+    }
+}
+
+impl PreFilter for PodTopologySpread {
+    fn pre_filter(
+        &self,
+        cycle: &mut CycleState,
+        pod: &PodInfo,
+        snapshot: &Snapshot<'_>,
+    ) -> (Option<NodeNames>, Status) {
+        let constraints = &pod.hard_spread;
+        if constraints.is_empty() {
+            return (None, Status::SKIP);
+        }
+        let mut domains: Vec<Domains> = constraints.iter().map(|_| Domains::default()).collect();
+        for node in snapshot.nodes().iter().filter(|node| has_all_labels(node, constraints)) {
+            for (constraint, domains) in constraints.iter().zip(&mut domains) {
+                if counts(constraint, pod, node)
+                    && let Some(value) = node.labels.get(&constraint.topology_key)
+                {
+                    add(&mut domains.pods, value, selected(constraint, pod, node));
+                }
+            }
+        }
+        for (constraint, domains) in constraints.iter().zip(&mut domains) {
+            // Places that are not there yet are empty.
+            let has_enough = domains.pods.len() >= constraint.min_domains;
+            domains.fewest = domains.pods.values().copied().min().filter(|_| has_enough).unwrap_or(0);
+            domains.selects_itself = constraint.selects(&pod.labels);
+        }
+        cycle.write(Counted(domains));
+        (None, Status::SUCCESS)
+    }
+}
+
+impl Filter for PodTopologySpread {
+    fn filter(&self, cycle: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Status {
+        let Some(Counted(domains)) = cycle.read() else { return Status::error("PreFilter was not asked") };
+        for (constraint, domains) in pod.hard_spread.iter().zip(domains) {
+            let Some(value) = node.labels.get(&constraint.topology_key) else {
+                return Status::unresolvable(vec![LABEL_MISSING.into()]);
+            };
+            let pods = domains.pods.get(value).copied().unwrap_or(0) + i64::from(domains.selects_itself);
+            if pods - domains.fewest > constraint.max_skew {
+                return Status::unschedulable(vec![NOT_MATCHED.into()]);
+            }
+        }
+        Status::SUCCESS
+    }
+}
+
+impl EnqueueExtensions for PodTopologySpread {
+    fn events(&self) -> Actions {
+        Actions::ADD_POD
+            | Actions::UPDATE_POD_LABEL
+            | Actions::UPDATE_POD_TOLERATION
+            | Actions::DELETE_POD
+            | Actions::ADD_NODE
+            | Actions::DELETE_NODE
+            | Actions::UPDATE_NODE_LABEL
+            | Actions::UPDATE_NODE_TAINT
+    }
+
+    fn hint(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> QueueingHint {
+        let constraints = &pod.hard_spread;
+        let is_counted = |other: &PodInfo| {
+            other.namespace == pod.namespace && constraints.iter().any(|one| one.selects(&other.labels))
+        };
+        let counts_otherwise = |old: &PodInfo, new: &PodInfo| {
+            constraints.iter().any(|one| one.selects(&old.labels) != one.selects(&new.labels))
+        };
+        let helps = match event {
+            ClusterEvent::Updated { old, new } => {
+                let tolerates_otherwise = old.tolerations != new.tolerations;
+                counts_otherwise(old, new) || tolerates_otherwise && constraints.iter().any(|one| one.honours_taints)
+            }
+            ClusterEvent::AssignedPodAdded(other) | ClusterEvent::AssignedPodDeleted(other) => is_counted(other),
+            ClusterEvent::AssignedPodUpdated { old, new } => {
+                new.namespace == pod.namespace && counts_otherwise(old, new)
+            }
+            ClusterEvent::NodeAdded(node) | ClusterEvent::NodeDeleted(node) => has_all_labels(node, constraints),
+            ClusterEvent::NodeUpdated { old, new } => {
+                let place = |node: &NodeInfo, key: &str| node.labels.get(key).cloned();
+                let moved = constraints.iter().any(|one| {
+                    place(old, &one.topology_key) != place(new, &one.topology_key)
+                        || counts(one, pod, old) != counts(one, pod, new)
+                });
+                moved && (has_all_labels(old, constraints) || has_all_labels(new, constraints))
+            }
+            ClusterEvent::NamespaceLabelled => false,
+        };
+        helps.into()
+    }
+}
+
+/// Whether the node is in some place for every constraint.
+fn has_all_labels(node: &NodeInfo, constraints: &[SpreadConstraint]) -> bool {
+    constraints.iter().all(|constraint| node.labels.contains_key(&constraint.topology_key))
+}
+
+/// Whether the constraint looks at this node, by its policies.
+fn counts(constraint: &SpreadConstraint, pod: &PodInfo, node: &NodeInfo) -> bool {
+    let tolerates = || {
+        let mut hard = node.taints.iter().filter(|taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute"));
+        hard.all(|taint| tolerates_any(&pod.tolerations, taint))
+    };
+    (!constraint.honours_affinity || node_affinity::matches(pod, node)) && (!constraint.honours_taints || tolerates())
+}
+
+/// How many pods of the node the constraint of `pod` selects. Those that end are gone already.
+fn selected(constraint: &SpreadConstraint, pod: &PodInfo, node: &NodeInfo) -> i64 {
+    if constraint.selects_everything() {
+        return 0;
+    }
+    let selected = node.pods.values().filter(|placed| {
+        !placed.terminating && placed.namespace == pod.namespace && constraint.selects(&placed.labels)
+    });
+    i64::try_from(selected.count()).unwrap_or(i64::MAX)
+}
+
+fn add(pods: &mut HashMap<String, i64>, value: &str, amount: i64) {
+    match pods.get_mut(value) {
+        Some(sum) => *sum += amount,
+        None => drop(pods.insert(value.to_owned(), amount)),
+    }
+}

@@ -1,0 +1,93 @@
+//! Amounts of what a node has to give: CPU, memory and storage by field, everything else that is counted by name.
+
+use std::collections::BTreeMap;
+
+use coracle_api::{
+    quantity::Quantity as Amount,
+    resource_list::{self, Amounts},
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+/// See the module.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Resources {
+    pub(crate) milli_cpu: i64,
+    pub(crate) memory_bytes: i64,
+    pub(crate) ephemeral_storage_bytes: i64,
+    /// Extended resources, huge pages and what else has a name. Upstream calls them scalar resources.
+    pub(crate) scalars: BTreeMap<String, i64>,
+}
+
+impl Resources {
+    pub(crate) fn from_list(list: &BTreeMap<String, Quantity>) -> Self {
+        Self::from_amounts(&resource_list::amounts(list))
+    }
+
+    pub(crate) fn from_amounts(amounts: &Amounts) -> Self {
+        let mut resources = Self::default();
+        for (name, amount) in amounts {
+            resources.set(name, amount);
+        }
+        resources
+    }
+
+    fn set(&mut self, name: &str, quantity: &Amount) {
+        match name {
+            "cpu" => self.milli_cpu = quantity.milli_value(),
+            "memory" => self.memory_bytes = quantity.value(),
+            "ephemeral-storage" => self.ephemeral_storage_bytes = quantity.value(),
+            // Counted by the number of pods.
+            "pods" => {}
+            _ => drop(self.scalars.insert(name.to_owned(), quantity.value())),
+        }
+    }
+
+    /// How much of a resource beside CPU, memory and storage there is.
+    pub(crate) fn scalar(&self, name: &str) -> i64 {
+        self.scalars.get(name).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.milli_cpu += other.milli_cpu;
+        self.memory_bytes += other.memory_bytes;
+        self.ephemeral_storage_bytes += other.ephemeral_storage_bytes;
+        for (name, amount) in &other.scalars {
+            *self.scalars.entry(name.clone()).or_default() += amount;
+        }
+    }
+
+    pub(crate) fn subtract(&mut self, other: &Self) {
+        self.milli_cpu -= other.milli_cpu;
+        self.memory_bytes -= other.memory_bytes;
+        self.ephemeral_storage_bytes -= other.ephemeral_storage_bytes;
+        for (name, amount) in &other.scalars {
+            *self.scalars.entry(name.clone()).or_default() -= amount;
+        }
+        self.scalars.retain(|_, amount| *amount != 0);
+    }
+
+    /// Whether there is less of any resource than in `other`.
+    pub(crate) fn any_less_than(&self, other: &Self) -> bool {
+        self.milli_cpu < other.milli_cpu
+            || self.memory_bytes < other.memory_bytes
+            || self.ephemeral_storage_bytes < other.ephemeral_storage_bytes
+            || other.scalars.iter().any(|(name, amount)| self.scalar(name) < *amount)
+    }
+
+    /// Whether there is more than in `other` of a resource that `asked` asks for.
+    pub(crate) fn any_more_of(&self, asked: &Self, other: &Self) -> bool {
+        asked.milli_cpu > 0 && self.milli_cpu > other.milli_cpu
+            || asked.memory_bytes > 0 && self.memory_bytes > other.memory_bytes
+            || asked.ephemeral_storage_bytes > 0 && self.ephemeral_storage_bytes > other.ephemeral_storage_bytes
+            || asked.scalars.iter().any(|(name, asked)| *asked > 0 && self.scalar(name) > other.scalar(name))
+    }
+
+    /// Whether all of `asked` is there.
+    pub(crate) fn covers(&self, asked: &Self) -> bool {
+        let covers = |asked: i64, has: i64| asked <= 0 || asked <= has;
+        covers(asked.milli_cpu, self.milli_cpu)
+            && covers(asked.memory_bytes, self.memory_bytes)
+            && covers(asked.ephemeral_storage_bytes, self.ephemeral_storage_bytes)
+            && asked.scalars.iter().all(|(name, asked)| covers(*asked, self.scalar(name)))
+    }
+}

@@ -1,0 +1,162 @@
+//! Which pods get which nodes, and what is said of those that get none.
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, small, wait};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_more_of_an_extended_resource_is_promised_than_there_is() {
+    let cluster = Cluster::start().await;
+    cluster.add_node("bare", small()).await;
+    let mut with_gpu = small();
+    with_gpu["nvidia.com/gpu"] = json!("1");
+    cluster.add_node("gpu", with_gpu).await;
+    cluster.add_pod("first", json!({"nvidia.com/gpu": "1"}), json!({})).await;
+    assert_eq!(cluster.placed("first").await, "gpu");
+    cluster.add_pod("second", json!({"nvidia.com/gpu": "1"}), json!({})).await;
+    assert_eq!(cluster.refused("second").await, "0/2 nodes are available: 2 Insufficient nvidia.com/gpu.");
+    cluster.pods().delete("first", &DeleteParams::default().grace_period(0)).await.unwrap();
+    assert_eq!(cluster.placed("second").await, "gpu");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn why_a_pod_waits_is_told_in_upstreams_words_and_order() {
+    let cluster = Cluster::start().await;
+    cluster.add_node("a", small()).await;
+    cluster.add_node("b", small()).await;
+    cluster.add_node_with("c", json!({"taints": [{"key": "k", "effect": "NoSchedule"}]}), small()).await;
+    cluster.add_node_with("d", json!({"taints": null, "unschedulable": true}), small()).await;
+    let why = "0/4 nodes are available: 1 node(s) had untolerated taint(s), 1 node(s) were unschedulable, 2 Insufficient cpu.";
+    // Nodes may come after the pod has been looked at.
+    wait("all nodes to be known", || async { cluster.figure("scheduler_cache_size", "type=\"nodes\"") == 4 }).await;
+    cluster.add_pod("large", json!({"cpu": "64"}), json!({})).await;
+    assert_eq!(cluster.refused("large").await, why);
+    wait("the Event", || async { !cluster.failures().await.is_empty() }).await;
+    let event = &cluster.failures().await[0];
+    let said = [&event.message, &event.type_, &event.reporting_component].map(|text| text.clone().unwrap_or_default());
+    assert_eq!(said, [why, "Warning", "default-scheduler"]);
+    assert_eq!(event.involved_object.name.as_deref(), Some("large"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_scheduler_cannot_see_to_is_not_ignored() {
+    let cluster = Cluster::start().await;
+    cluster.add_node("n", small()).await;
+    let volume = json!({"name": "v", "persistentVolumeClaim": {"claimName": "c"}});
+    cluster.add_pod("claiming", json!({}), json!({"volumes": [volume]})).await;
+    assert_eq!(
+        cluster.refused("claiming").await,
+        "0/1 nodes are available: this scheduler does not support persistent volume claims yet; the pod waits instead of being \
+         placed as if it had not asked."
+    );
+    cluster.add_pod("modest", json!({}), json!({})).await;
+    cluster.placed("modest").await;
+    let names: Vec<String> =
+        cluster.pods().list(&ListParams::default()).await.unwrap().iter().map(ResourceExt::name_any).collect();
+    assert_eq!(names, ["claiming", "modest"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gated_pod_is_tried_once_its_last_gate_is_gone() {
+    let cluster = Cluster::start().await;
+    cluster.add_node("n", small()).await;
+    let gates = json!({"schedulingGates": [{"name": "example.org/a"}, {"name": "example.org/b"}]});
+    cluster.add_pod("gated", json!({}), gates).await;
+    let is_gated = || async { cluster.figure("scheduler_pending_pods", "queue=\"gated\"") == 1 };
+    wait("the gate to be seen", is_gated).await;
+    let open = async |gates: Value| {
+        let patch = Patch::Merge(json!({"spec": {"schedulingGates": gates}}));
+        cluster.pods().patch("gated", &PatchParams::default(), &patch).await.unwrap();
+    };
+    open(json!([{"name": "example.org/b"}])).await;
+    cluster.add_pod("free", json!({}), json!({})).await;
+    cluster.placed("free").await;
+    assert!(is_gated().await);
+    assert_eq!(cluster.scheduled("gated").await.unwrap().reason.as_deref(), Some("SchedulingGated"));
+    open(json!([])).await;
+    cluster.placed("gated").await;
+    assert_eq!(cluster.attempts(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_of_a_quorum_share_no_node() {
+    let cluster = Cluster::start().await;
+    let add_node = async |name: &str| {
+        cluster.add_node(name, small()).await;
+        cluster.patch_node(name, json!({"metadata": {"labels": {"kubernetes.io/hostname": name}}})).await;
+    };
+    add_node("a").await;
+    add_node("b").await;
+    let term = json!({"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "kubernetes.io/hostname"});
+    let apart = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+    for name in ["first", "second", "third"] {
+        cluster.add_labelled_pod(name, json!({"app": "db"}), json!({"affinity": apart})).await;
+    }
+    let placed = [cluster.placed("first").await, cluster.placed("second").await];
+    assert_ne!(placed[0], placed[1]);
+    assert_eq!(
+        cluster.refused("third").await,
+        "0/2 nodes are available: 2 node(s) didn't match pod anti-affinity rules."
+    );
+    // Who says nothing is kept away by those who do.
+    cluster.add_labelled_pod("intruder", json!({"app": "db"}), json!({})).await;
+    assert_eq!(
+        cluster.refused("intruder").await,
+        "0/2 nodes are available: 2 node(s) didn't satisfy existing pods anti-affinity rules."
+    );
+    add_node("c").await;
+    assert_eq!(cluster.placed("third").await, "c");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_follows_another_into_a_namespace_that_is_labelled() {
+    let cluster = Cluster::start().await;
+    cluster.add_node("n", small()).await;
+    cluster.patch_node("n", json!({"metadata": {"labels": {"zone": "z"}}})).await;
+    cluster.add_labelled_pod("leader", json!({"app": "db"}), json!({})).await;
+    cluster.placed("leader").await;
+    let term = json!({
+        "labelSelector": {"matchLabels": {"app": "db"}},
+        "namespaceSelector": {"matchLabels": {"team": "blue"}},
+        "topologyKey": "zone",
+    });
+    let near = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+    cluster.add_labelled_pod("follower", json!({}), json!({"affinity": near})).await;
+    assert_eq!(
+        cluster.refused("follower").await,
+        "0/1 nodes are available: 1 node(s) didn't match pod affinity rules."
+    );
+    let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
+    let patch = Patch::Merge(json!({"metadata": {"labels": {"team": "blue"}}}));
+    namespaces.patch("default", &PatchParams::default(), &patch).await.unwrap();
+    cluster.placed("follower").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_are_spread_as_they_require() {
+    let cluster = Cluster::start().await;
+    for (name, zone) in [("a", "1"), ("b", "1"), ("c", "2")] {
+        cluster.add_node(name, small()).await;
+        cluster.patch_node(name, json!({"metadata": {"labels": {"zone": zone}}})).await;
+    }
+    cluster.patch_node("c", json!({"spec": {"unschedulable": true}})).await;
+    let spread = json!({"topologySpreadConstraints": [{
+        "maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }]});
+    wait("all nodes to be known", || async { cluster.figure("scheduler_cache_size", "type=\"nodes\"") == 3 }).await;
+    cluster.add_labelled_pod("first", json!({"app": "web"}), spread.clone()).await;
+    cluster.placed("first").await;
+    cluster.add_labelled_pod("second", json!({"app": "web"}), spread).await;
+    assert_eq!(
+        cluster.refused("second").await,
+        "0/3 nodes are available: 1 node(s) were unschedulable, 2 node(s) didn't match pod topology spread constraints."
+    );
+    cluster.patch_node("c", json!({"spec": {"unschedulable": null}})).await;
+    assert_eq!(cluster.placed("second").await, "c");
+}
