@@ -23,7 +23,7 @@ const MAX_NODES: usize = 200_000;
 /// # Errors
 /// Why not, in the words of Go's YAML reader.
 pub(super) fn check(body: &[u8]) -> Result<(), String> {
-    let text = apart(in_bytes(body)?);
+    let text = spelled_out(&in_bytes(body)?);
     let mut text: &[u8] = &text;
     let mut parser = Parser::new();
     parser.set_input(&mut text);
@@ -56,31 +56,23 @@ fn in_bytes(body: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     }
 }
 
-/// With a blank between a tag and the comma after it, as in `[!a,b]`: that means the same, and without it the parser
-/// panics (0.3.0, `scan_tag`). Elsewhere the blank is one more byte of a text that is only counted.
-fn apart(text: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
-    let mut commas = Vec::new();
+/// With a blank between a tag and the comma after it, as in `[!a,b]`, and with an end of the last line, as after a block
+/// scalar: both mean the same, and without them the parser panics (0.3.0, `scan_tag` and `read_line_break`). Elsewhere
+/// they are one more byte of a text that is only counted.
+fn spelled_out(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len() + 1);
     let mut is_tag = false;
-    for (at, byte) in text.iter().enumerate() {
+    for byte in text {
         match byte {
             b'!' => is_tag = true,
-            b',' if is_tag => commas.push(at),
+            b',' if is_tag => out.push(b' '),
             _ => {}
         }
         is_tag &= !matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b',' | b'[' | b']' | b'{' | b'}');
+        out.push(*byte);
     }
-    if commas.is_empty() {
-        return text;
-    }
-    let mut apart = Vec::with_capacity(text.len() + commas.len());
-    let mut from = 0;
-    for at in commas {
-        apart.extend_from_slice(&text[from..at]);
-        apart.push(b' ');
-        from = at;
-    }
-    apart.extend_from_slice(&text[from..]);
-    apart.into()
+    out.push(b'\n');
+    out
 }
 
 fn malformed(error: &libyaml_safer::Error) -> String {
@@ -205,7 +197,17 @@ mod tests {
                 assert!(told.is_ok() || !text.starts_with('b') || told.unwrap_err().contains("tag"), "{text}");
             }
         }
-        assert_eq!(apart(b"[!a,b, !c ,d]".into()), Cow::Borrowed(b"[!a ,b, !c ,d]"));
+        assert_eq!(spelled_out(b"[!a,b, !c ,d]"), b"[!a ,b, !c ,d]\n");
+    }
+
+    #[test]
+    fn a_block_scalar_may_end_with_the_text() {
+        for text in ["a: |\n b", "a: >-\n b\n c", "- |+\n  b\r", "a: |\n  b\u{2028}  c", "a: |", "|2\n  b"] {
+            let wide: Vec<u8> = [0xfeff].into_iter().chain(text.encode_utf16()).flat_map(u16::to_be_bytes).collect();
+            for body in [text.as_bytes(), &wide] {
+                assert_eq!(check(body), Ok(()), "{text:?}");
+            }
+        }
     }
 
     #[test]
