@@ -23,13 +23,14 @@ const MAX_NODES: usize = 200_000;
 /// # Errors
 /// Why not, in the words of Go's YAML reader.
 pub(super) fn check(body: &[u8]) -> Result<(), String> {
-    let text = spelled_out(&in_bytes(body)?);
-    let mut text: &[u8] = &text;
+    let body = in_bytes(body)?;
+    let text = spelled_out(&body);
+    let mut rest: &[u8] = &text;
     let mut parser = Parser::new();
-    parser.set_input(&mut text);
+    parser.set_input(&mut rest);
     let mut seen = Seen::default();
     loop {
-        let event = parser.parse().map_err(|error| malformed(&error))?;
+        let event = parser.parse().map_err(|error| malformed(&error, &body, text.len()))?;
         match event.data {
             EventData::StreamEnd => return Ok(()),
             EventData::StreamStart { .. } | EventData::DocumentStart { .. } => {}
@@ -71,14 +72,21 @@ fn spelled_out(text: &[u8]) -> Vec<u8> {
         is_tag &= !matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b',' | b'[' | b']' | b'{' | b'}');
         out.push(*byte);
     }
-    out.push(b'\n');
+    if !text.ends_with(b"\n") {
+        out.push(b'\n');
+    }
     out
 }
 
-fn malformed(error: &libyaml_safer::Error) -> String {
+/// `end` is where the text that was parsed ends: on the last line of `body`, and not behind it, if that has no end.
+fn malformed(error: &libyaml_safer::Error, body: &[u8], end: usize) -> String {
     let problem = error.problem();
-    match error.problem_mark().map(|mark| mark.line) {
-        Some(line) if line > 0 => format!("line {}: {problem}", line + 1),
+    let line = |mark: &libyaml_safer::Mark| {
+        let is_behind = usize::try_from(mark.index).is_ok_and(|at| at >= end) && !body.ends_with(b"\n");
+        mark.line + u64::from(!is_behind)
+    };
+    match error.problem_mark().as_ref().map(line) {
+        Some(line) if line > 1 => format!("line {line}: {problem}"),
         _ => problem.to_owned(),
     }
 }
@@ -250,6 +258,9 @@ mod tests {
 
     #[test]
     fn what_is_no_yaml_is_said_with_its_line() {
-        assert_eq!(check(b"a: b\nc: {d\n"), Err("line 3: did not find expected ',' or '}'".to_owned()));
+        let told = |line| Err(format!("line {line}: did not find expected ',' or '}}'"));
+        assert_eq!(check(b"a: b\nc: {d\n"), told(3));
+        assert_eq!(check(b"a: b\nc: {d"), told(2));
+        assert_eq!(check(b"{d"), Err("did not find expected ',' or '}'".to_owned()));
     }
 }
