@@ -5,6 +5,7 @@
 
 mod index;
 pub mod labels;
+pub mod owner;
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 
 use crate::{
+    cache::Key,
     errors::{is_conflict, is_not_found},
     work_queue::WorkQueue,
 };
@@ -85,6 +86,12 @@ pub fn ignore_missing<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
 
 /// `Some(delay)` asks for another run although nothing failed.
 pub type Outcome = Result<Option<Duration>, ReconcileError>;
+
+/// What a controller does about one object.
+pub trait Reconciler: Send + Sync + 'static {
+    /// Brings about what the object with `key` asks for, as far as that goes now. Repeatable: it may be cut off at any await.
+    fn reconcile(&self, key: Key) -> impl Future<Output = Outcome> + Send;
+}
 
 /// Works `queue` off with `workers` tasks until `shutdown`.
 pub async fn run<K, F, Fut>(

@@ -9,11 +9,12 @@
 //! |---|---|
 //! | [`reflector`] | list and watch without a gap |
 //! | [`informer`], [`cache`] | one watch a kind, its objects shared by all readers, found by index |
+//! | [`informers`] | the informers of a process, made when they are first asked for |
+//! | [`manager`], [`builder`] | controllers: what each reads, what wakes it; all of them run and end together |
 //! | [`feed`] | what has changed since a reader has looked |
 //! | [`pulse`] | the API server has answered again |
 //! | [`work_queue`], [`controller`] | one reconcile a key at a time; failures come back later and block nobody |
 //! | [`own_writes`] | what was written and does not show yet |
-//! | [`tasks`] | starts readers once their caches are complete |
 //! | [`event_recorder`] | Events: aggregated, bounded, written in batches |
 //! | [`leader_election`] | one of several by a Lease |
 //! | [`errors`] | what an answer of the API server means |
@@ -22,15 +23,17 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that cannot go on fails"))]
 
+pub mod builder;
 pub mod cache;
 pub mod controller;
 pub mod errors;
 pub mod event_recorder;
 pub mod feed;
 pub mod informer;
+pub mod informers;
 pub mod leader_election;
+pub mod manager;
 pub mod own_writes;
 pub mod pulse;
 pub mod reflector;
-pub mod tasks;
 pub mod work_queue;

@@ -32,16 +32,15 @@ use kube::{
     Api, Client,
     api::{DeleteParams, PostParams},
 };
-use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::{
+    Manager,
+    builder::{Builder, Queue},
     cache::{Cache, Change, Key},
     context::Context,
-    controller::{self, CallContext, Outcome, ReconcileError},
+    controller::{CallContext, Outcome, ReconcileError, Reconciler},
     errors::is_not_found,
-    informer::Informer,
-    work_queue::WorkQueue,
 };
 
 pub(crate) mod authority;
@@ -64,7 +63,7 @@ const PENDING_PERIOD: Duration = Duration::from_secs(30);
 /// Shortest validity that may be asked for.
 const MIN_VALIDITY: Duration = Duration::from_secs(600);
 
-/// The controller; its state is in caches and its queue.
+/// The controller; its state is in caches.
 pub(crate) struct CertificateController {
     client: Client,
     authorities: Authorities,
@@ -74,46 +73,28 @@ pub(crate) struct CertificateController {
     validity: Duration,
     requests: Arc<Cache<CertificateSigningRequest>>,
     nodes: Arc<Cache<Node>>,
-    queue: Arc<WorkQueue<Key>>,
 }
 
 impl CertificateController {
-    /// Registers with the informers; nothing happens before [`CertificateController::run`].
-    pub(crate) fn new(
-        context: &Context,
-        authorities: Authorities,
-        requests: &mut Informer<CertificateSigningRequest>,
-        nodes: &mut Informer<Node>,
-    ) -> Arc<Self> {
+    /// Says what it reads and what wakes it.
+    pub(crate) fn setup(manager: &mut Manager, context: &Context, authorities: Authorities) {
+        let name = "certificatesigningrequest-controller";
+        let mut controller = Builder::managed_by(manager, name, "certificate").workers(WORKERS);
         let this = Arc::new(Self {
             client: context.client.clone(),
             authorities,
             reserved: context.config.service_cidr.into_iter().chain([context.config.cluster_cidr.into()]).collect(),
             has_loopback_nodes: context.config.has_loopback_nodes,
             validity: context.config.certificate_validity,
-            requests: requests.cache(),
-            nodes: nodes.cache(),
-            queue: context.queue("certificate"),
+            requests: controller.for_kind(),
+            nodes: controller.reads(),
         });
-        let queue = this.queue.clone();
-        requests.on_change(move |change| queue.add(Key::of(change.latest().as_ref())));
-        let controller = this.clone();
-        nodes.on_change(move |change| controller.node_changed(change));
-        this
-    }
-
-    /// Reconciles until `shutdown`.
-    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
-        let queue = self.queue.clone();
-        controller::run("certificate", queue, WORKERS, shutdown, move |key| {
-            let this = self.clone();
-            async move { this.reconcile(key).await }
-        })
-        .await;
+        controller.on_change(&this, Self::node_changed);
+        controller.complete(this);
     }
 
     /// A serving certificate may wait for its node to say which addresses it has.
-    fn node_changed(&self, change: &Change<'_, Node>) {
+    fn node_changed(&self, change: &Change<'_, Node>, queue: &Queue) {
         let addresses = |node: &Node| node.status.as_ref().and_then(|status| status.addresses.clone());
         let new = match change {
             Change::Added(node) => node,
@@ -127,10 +108,12 @@ impl CertificateController {
                 && certificate_of(request).is_none()
         });
         for request in waiting {
-            self.queue.add(Key::of(request.as_ref()));
+            queue.add(Key::of(request.as_ref()));
         }
     }
+}
 
+impl Reconciler for CertificateController {
     async fn reconcile(&self, key: Key) -> Outcome {
         let Some(csr) = self.requests.get(&key) else { return Ok(None) };
         let left = time_left(&csr, Timestamp::now());
@@ -147,7 +130,9 @@ impl CertificateController {
         let again = self.advance(&key, &csr).await?;
         Ok(Some(again.map_or(left, |again| again.min(left))))
     }
+}
 
+impl CertificateController {
     /// One step on the way; when to look again at one that waits for what nobody tells.
     async fn advance(&self, key: &Key, csr: &CertificateSigningRequest) -> Result<Option<Duration>, ReconcileError> {
         let approved = has_condition(csr, "Approved");

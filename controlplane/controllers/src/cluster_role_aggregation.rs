@@ -11,58 +11,46 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::json;
-use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cache::{Cache, Key},
+    Manager,
+    builder::{Builder, Queue},
+    cache::{Cache, Change, Key},
     context::Context,
-    controller::{self, CallContext, Outcome},
+    controller::{CallContext, Outcome, Reconciler},
     errors::is_not_found,
-    informer::Informer,
-    work_queue::WorkQueue,
 };
 
 /// A label that every role of a new cluster has: nobody aggregates by it.
 const BOOTSTRAPPING: &str = "kubernetes.io/bootstrapping";
 
-/// The controller; its state is in the cache and the queue.
+/// The controller; its state is in the cache.
 pub(crate) struct ClusterRoleAggregation {
     client: Client,
     roles: Arc<Cache<ClusterRole>>,
-    queue: Arc<WorkQueue<Key>>,
 }
 
 impl ClusterRoleAggregation {
-    /// Registers with an informer of ClusterRoles.
-    pub(crate) fn new(context: &Context, roles: &mut Informer<ClusterRole>) -> Arc<Self> {
-        let this = Arc::new(Self {
-            client: context.client.clone(),
-            roles: roles.cache(),
-            queue: context.queue("ClusterRoleAggregator"),
-        });
-        let (queue, cache) = (this.queue.clone(), this.roles.clone());
-        // Any role may be a source of any aggregated one.
-        roles.on_change(move |change| {
-            let changed = change.latest();
-            let others = cache.all().into_iter().filter(|role| role.aggregation_rule.is_some());
-            others.for_each(|role| queue.add(Key::of(role.as_ref())));
-            if changed.aggregation_rule.is_some() {
-                queue.add(Key::of(changed.as_ref()));
-            }
-        });
-        this
+    /// Says what it reads and what wakes it.
+    pub(crate) fn setup(manager: &mut Manager, context: &Context) {
+        let name = "clusterrole-aggregation-controller";
+        let mut controller = Builder::managed_by(manager, name, "ClusterRoleAggregator");
+        let this = Arc::new(Self { client: context.client.clone(), roles: controller.reads() });
+        controller.on_change(&this, Self::role_changed);
+        controller.complete(this);
     }
 
-    /// Reconciles until `shutdown`.
-    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
-        let queue = self.queue.clone();
-        controller::run("clusterrole-aggregation", queue, 1, shutdown, move |key| {
-            let this = self.clone();
-            async move { this.reconcile(key).await }
-        })
-        .await;
+    /// Any role may be a source of any aggregated one.
+    fn role_changed(&self, change: &Change<'_, ClusterRole>, queue: &Queue) {
+        let aggregated = self.roles.filter(|role| role.aggregation_rule.is_some());
+        aggregated.iter().for_each(|role| queue.add(Key::of(role.as_ref())));
+        if change.latest().aggregation_rule.is_some() {
+            queue.add(Key::of(change.latest().as_ref()));
+        }
     }
+}
 
+impl Reconciler for ClusterRoleAggregation {
     async fn reconcile(&self, key: Key) -> Outcome {
         let Some(role) = self.roles.get(&key) else { return Ok(None) };
         let Some(rules) = plan(&role, self.roles.all()) else { return Ok(None) };

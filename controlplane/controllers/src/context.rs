@@ -5,7 +5,7 @@ use std::{hash::Hash, sync::Arc};
 use coracle_client::{event_recorder::EventRecorder, work_queue::WorkQueue};
 use kube::Client;
 
-use crate::{clients::Clients, config::ControllersConfig};
+use crate::{clients::Clients, config::ControllersConfig, removals::Removals, served_kinds::ServedKinds};
 
 /// Handed to each controller's constructor.
 #[derive(Clone)]
@@ -15,6 +15,9 @@ pub(crate) struct Context {
     pub(crate) clients: Clients,
     pub(crate) config: Arc<ControllersConfig>,
     pub(crate) recorder: EventRecorder,
+    /// Asked for once for all who look at every kind.
+    pub(crate) kinds: Arc<ServedKinds>,
+    pub(crate) removals: Removals,
 }
 
 impl Context {

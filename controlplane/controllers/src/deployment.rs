@@ -14,24 +14,20 @@ use k8s_openapi::{
 use kube::{
     Api, Client,
     api::{DeleteParams, PostParams, Preconditions},
-    core::SelectorExt,
 };
-use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cache::{
-        By, Cache, Change, Index, Key, controlled_by,
-        labels::{pair_key, pair_of, selecting},
-    },
+    Manager,
+    builder::{Builder, Queue},
+    cache::{By, Cache, Change, Index, Key, controlled_by},
     claim::claim_all,
     context::Context,
-    controller::{self, CallContext, Outcome, ReconcileError, or_event},
+    controller::{CallContext, Outcome, ReconcileError, Reconciler, or_event},
     errors::{is_already_exists, is_namespace_terminating, is_not_found, message_of},
     event_recorder::{EventRecorder, EventType},
-    informer::Informer,
-    owner::{controller_of, is_controlled_by, selector_of},
+    owner::{is_controlled_by, owner_key, selector_of},
     pod::Pod,
-    work_queue::WorkQueue,
+    pod_state,
 };
 
 mod hash;
@@ -50,104 +46,48 @@ use replica_set::Draft;
 const WORKERS: usize = 8;
 const COMPONENT: &str = "deployment-controller";
 
-/// The controller; all its state is in caches and its queue.
+/// The controller; all its state is in caches.
 pub(crate) struct DeploymentController {
     client: Client,
     recorder: EventRecorder,
     deployments: Arc<Cache<Deployment>>,
-    selecting: By<Deployment>,
     replica_sets: Arc<Cache<ReplicaSet>>,
     by_controller: By<ReplicaSet>,
     pods: By<Pod>,
-    queue: Arc<WorkQueue<Key>>,
 }
 
 impl DeploymentController {
-    /// Registers with the informers; nothing happens before [`DeploymentController::run`].
-    pub(crate) fn new(
-        context: &Context,
-        deployments: &mut Informer<Deployment>,
-        replica_sets: &mut Informer<ReplicaSet>,
-        pods: &mut Informer<Pod>,
-    ) -> Arc<Self> {
+    /// Says what it reads and what wakes it.
+    pub(crate) fn setup(manager: &mut Manager, context: &Context) {
+        let mut controller = Builder::managed_by(manager, "deployment-controller", "deployment").workers(WORKERS);
         let this = Arc::new(Self {
             client: context.client.clone(),
             recorder: context.recorder.clone(),
-            deployments: deployments.cache(),
-            selecting: deployments.index(Index::new("selects", |deployment, put| {
-                put(&pair_key(namespace_of(deployment), pair_of(&deployment.spec.selector)));
-            })),
-            replica_sets: replica_sets.cache(),
-            by_controller: replica_sets.index(Index::by_controller()),
-            pods: pods.index(Index::by_controller()),
-            queue: context.queue("deployment"),
+            deployments: controller.for_kind(),
+            replica_sets: controller.reads(),
+            by_controller: controller.owns(|deployment: &Deployment| Some(&deployment.spec.selector)),
+            pods: controller.index(Index::by_controller()),
         });
-        let controller = this.clone();
-        deployments.on_change(move |change| controller.queue.add(Key::of(change.latest().as_ref())));
-        let controller = this.clone();
-        replica_sets.on_change(move |change| controller.replica_set_changed(change));
-        let controller = this.clone();
-        pods.on_change(move |change| controller.pod_changed(change));
-        this
-    }
-
-    /// Reconciles until `shutdown`.
-    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
-        let queue = self.queue.clone();
-        controller::run("deployment", queue, WORKERS, shutdown, move |key| {
-            let this = self.clone();
-            async move { Box::pin(this.reconcile(key)).await }
-        })
-        .await;
-    }
-
-    fn replica_set_changed(&self, change: &Change<'_, ReplicaSet>) {
-        if let Change::Updated { old, .. } = change
-            && let Some(owner) = owner_key(old)
-        {
-            self.queue.add(owner);
-        }
-        let rs = change.latest();
-        match owner_key(rs) {
-            Some(owner) => self.queue.add(owner),
-            None => self.wake_possible_owners(rs),
-        }
-    }
-
-    /// An orphan may be adopted by any Deployment that selects it.
-    fn wake_possible_owners(&self, rs: &ReplicaSet) {
-        let Some(labels) = rs.metadata.labels.as_ref().filter(|labels| !labels.is_empty()) else { return };
-        if controller_of(&rs.metadata).is_some() {
-            return;
-        }
-        let namespace = rs.metadata.namespace.as_deref().unwrap_or_default();
-        for deployment in selecting(&self.selecting, namespace, labels) {
-            if selector_of(&deployment.spec.selector).is_some_and(|selector| selector.matches(labels)) {
-                self.queue.add(Key::of(deployment.as_ref()));
-            }
-        }
+        controller.on_change(&this, Self::pod_changed);
+        controller.complete(this);
     }
 
     /// A Recreate waits for the last old pod to go; everything else about pods shows in ReplicaSet status.
-    fn pod_changed(&self, change: &Change<'_, Pod>) {
+    fn pod_changed(&self, change: &Change<'_, Pod>, queue: &Queue) {
         let gone = match change {
             Change::Deleted(pod) => pod,
-            Change::Updated { old, new }
-                if crate::pod_state::is_finished(new) && !crate::pod_state::is_finished(old) =>
-            {
-                new
-            }
+            Change::Updated { old, new } if pod_state::is_finished(new) && !pod_state::is_finished(old) => new,
             _ => return,
         };
-        let namespace = gone.metadata.namespace.as_deref().unwrap_or_default();
-        let Some(owner) = controller_of(&gone.metadata) else { return };
-        let Some(rs) = self.replica_sets.get(&Key::new(namespace, owner.name.clone())) else { return };
-        let Some(key) = owner_key(&rs) else { return };
+        let rs = owner_key::<ReplicaSet>(gone.as_ref()).and_then(|key| self.replica_sets.get(&key));
+        let Some(key) = rs.and_then(|rs| owner_key::<Deployment>(rs.as_ref())) else { return };
         if self.deployments.get(&key).is_some_and(|deployment| !strategy::is_rolling(&deployment)) {
-            self.queue.add(key);
+            queue.add(key);
         }
     }
+}
 
+impl Reconciler for DeploymentController {
     async fn reconcile(&self, key: Key) -> Outcome {
         let Some(deployment) = self.deployments.get(&key) else { return Ok(None) };
         let Some(replica_sets) = self.claim_replica_sets(&deployment).await? else { return Ok(None) };
@@ -156,7 +96,9 @@ impl DeploymentController {
         let plan = plan::plan(&input);
         Box::pin(self.act(&deployment, plan)).await
     }
+}
 
+impl DeploymentController {
     async fn act(&self, deployment: &Deployment, plan: Plan) -> Outcome {
         let api: Api<ReplicaSet> = Api::namespaced(self.client.clone(), namespace_of(deployment));
         if let Some(draft) = &plan.create
@@ -285,11 +227,4 @@ fn name_of(deployment: &Deployment) -> &str {
 
 fn namespace_of(deployment: &Deployment) -> &str {
     deployment.metadata.namespace.as_deref().unwrap_or_default()
-}
-
-/// The Deployment that controls `rs`.
-fn owner_key(rs: &ReplicaSet) -> Option<Key> {
-    let owner = controller_of(&rs.metadata)?;
-    (owner.kind == "Deployment" && owner.api_version.starts_with("apps/"))
-        .then(|| Key::new(rs.metadata.namespace.clone().unwrap_or_default(), owner.name.clone()))
 }

@@ -21,22 +21,21 @@ use kube::{
     api::{DynamicObject, PostParams},
     core::Selector,
 };
-use tokio_util::sync::CancellationToken;
 
 use crate::{
+    Manager,
+    builder::{Builder, Queue},
     cache::{
         By, Cache, Change, Index, Key,
         labels::{Pair, Selected, pair_key, pair_of, selecting},
     },
     context::Context,
-    controller::{self, CallContext, Outcome, ReconcileError, ignore_missing},
+    controller::{CallContext, Outcome, ReconcileError, Reconciler, ignore_missing},
     errors::{is_conflict, message_of},
     event_recorder::{EventRecorder, EventType},
-    informer::Informer,
     owner::controller_of,
     pod::Pod,
     served_kinds::ServedKinds,
-    work_queue::WorkQueue,
 };
 
 mod plan;
@@ -50,20 +49,18 @@ use plan::Observed;
 const WORKERS: usize = 2;
 const COMPONENT: &str = "controllermanager";
 
-/// The controller; all its state is in caches and its queue.
+/// The controller; all its state is in caches.
 pub(crate) struct DisruptionController {
     client: Client,
     recorder: EventRecorder,
     kinds: Arc<ServedKinds>,
     budgets: Arc<Cache<PodDisruptionBudget>>,
     selecting: By<PodDisruptionBudget>,
-    pods: Arc<Cache<Pod>>,
-    selected: Selected<Pod>,
+    pods: Selected<Pod>,
     replica_sets: Arc<Cache<ReplicaSet>>,
     deployments: Arc<Cache<Deployment>>,
-    queue: Arc<WorkQueue<Key>>,
     /// Pods that are said to be disrupted.
-    disrupted: Arc<WorkQueue<Key>>,
+    disrupted: Arc<Queue>,
 }
 
 /// What the pods' owners want.
@@ -75,77 +72,53 @@ struct Scale {
 }
 
 impl DisruptionController {
-    /// Registers with the informers; nothing happens before [`DisruptionController::run`].
-    pub(crate) fn new(
-        context: &Context,
-        kinds: Arc<ServedKinds>,
-        budgets: &mut Informer<PodDisruptionBudget>,
-        pods: &mut Informer<Pod>,
-        (replica_sets, deployments): (&Informer<ReplicaSet>, &Informer<Deployment>),
-    ) -> Arc<Self> {
+    /// Says what it reads and what wakes it.
+    pub(crate) fn setup(manager: &mut Manager, context: &Context) {
+        let mut controller = Builder::managed_by(manager, "disruption-controller", "disruption").workers(WORKERS);
         let this = Arc::new(Self {
             client: context.client.clone(),
             recorder: context.recorder.clone(),
-            kinds,
-            budgets: budgets.cache(),
-            selecting: budgets.index(Index::new("selects", |budget, put| {
+            kinds: context.kinds.clone(),
+            budgets: controller.for_kind(),
+            selecting: controller.index(Index::new("selects", |budget: &PodDisruptionBudget, put| {
                 put(&pair_key(budget.metadata.namespace.as_deref().unwrap_or_default(), asked_pair(budget)));
             })),
-            pods: pods.cache(),
-            selected: Selected::of(&pods.cache()),
-            replica_sets: replica_sets.cache(),
-            deployments: deployments.cache(),
-            queue: context.queue("disruption"),
+            pods: controller.selected(),
+            replica_sets: controller.reads(),
+            deployments: controller.reads(),
             disrupted: context.queue("stale_pod_disruption"),
         });
-        let controller = this.clone();
-        budgets.on_change(move |change| controller.queue.add(Key::of(change.latest().as_ref())));
-        let controller = this.clone();
-        pods.on_change(move |change| controller.pod_changed(change));
-        this
+        controller.on_change(&this, Self::pod_changed);
+        let stale = stale::Stale { client: context.client.clone(), pods: controller.reads() };
+        controller.also("stale-pod-disruption", this.disrupted.clone(), Arc::new(stale));
+        controller.complete(this);
     }
 
-    /// Reconciles until `shutdown`.
-    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
-        let this = self.clone();
-        let budgets = controller::run("disruption", self.queue.clone(), WORKERS, shutdown.clone(), move |key| {
-            let this = this.clone();
-            async move { this.reconcile(key).await }
-        });
-        let queue = self.disrupted.clone();
-        let pods = controller::run("stale-pod-disruption", queue, 1, shutdown, move |key| {
-            let this = self.clone();
-            async move {
-                let Some(pod) = this.pods.get(&key) else { return Ok(None) };
-                stale::reconcile(&this.client, &key, &pod).await
-            }
-        });
-        tokio::join!(budgets, pods);
-    }
-
-    fn pod_changed(&self, change: &Change<'_, Pod>) {
+    fn pod_changed(&self, change: &Change<'_, Pod>, queue: &Queue) {
         if let Change::Updated { old, new } = change
             && old.metadata.labels != new.metadata.labels
         {
-            self.wake_budgets(old);
+            self.wake_budgets(old, queue);
         }
         let pod = change.latest();
-        self.wake_budgets(pod);
+        self.wake_budgets(pod, queue);
         if stale::time_left(pod, Timestamp::now()).is_some() {
             self.disrupted.add(Key::of(pod.as_ref()));
         }
     }
 
-    fn wake_budgets(&self, pod: &Pod) {
+    fn wake_budgets(&self, pod: &Pod, queue: &Queue) {
         let Some(labels) = &pod.metadata.labels else { return };
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         for budget in selecting(&self.selecting, namespace, labels) {
             if plan::selects(&budget, labels) {
-                self.queue.add(Key::of(budget.as_ref()));
+                queue.add(Key::of(budget.as_ref()));
             }
         }
     }
+}
 
+impl Reconciler for DisruptionController {
     async fn reconcile(&self, key: Key) -> Outcome {
         let Some(budget) = self.budgets.get(&key) else { return Ok(None) };
         match self.count(&key, &budget).await {
@@ -163,9 +136,11 @@ impl DisruptionController {
             other => other,
         }
     }
+}
 
+impl DisruptionController {
     async fn count(&self, key: &Key, budget: &PodDisruptionBudget) -> Outcome {
-        let pods = self.selected.get(&key.namespace, asked_pair(budget), |pod| {
+        let pods = self.pods.get(&key.namespace, asked_pair(budget), |pod| {
             pod.metadata.labels.as_ref().is_some_and(|labels| plan::selects(budget, labels))
         });
         if pods.is_empty() {

@@ -12,19 +12,18 @@ use kube::{
     Api, Client,
     api::{DeleteParams, ObjectMeta, PostParams},
 };
-use tokio_util::sync::CancellationToken;
 
 use crate::{
+    Manager,
+    builder::{Builder, Queue},
     cache::{Cache, Change, Key, labels::Selected},
     context::Context,
-    controller::{self, CallContext, Outcome},
+    controller::{CallContext, Outcome, Reconciler},
     endpointslice::plan::pod_reference,
     errors::{is_already_exists, is_namespace_terminating, is_not_found},
-    informer::Informer,
     pod::Pod,
     pod_state,
-    service_endpoints::{self, Family, HEADLESS, selects},
-    work_queue::WorkQueue,
+    service_endpoints::{self, Family, HEADLESS, selects, wake_services},
 };
 
 /// Services worked on at once.
@@ -35,54 +34,38 @@ const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 const MANAGER: &str = "endpoint-controller";
 
-/// The controller; its state is in caches and its queue.
+/// The controller; its state is in caches.
 pub(crate) struct EndpointsController {
     client: Client,
     services: Arc<Cache<Service>>,
     pods: Selected<Pod>,
     endpoints: Arc<Cache<Endpoints>>,
-    queue: Arc<WorkQueue<Key>>,
 }
 
 impl EndpointsController {
-    /// Registers with the Endpoints' informer; the rest comes through [`service_endpoints::ServiceTrigger`].
-    pub(crate) fn new(
-        context: &Context,
-        services: &Informer<Service>,
-        pods: &Informer<Pod>,
-        endpoints: &mut Informer<Endpoints>,
-    ) -> Arc<Self> {
+    /// Says what it reads and what wakes it.
+    pub(crate) fn setup(manager: &mut Manager, context: &Context) {
+        let mut controller = Builder::managed_by(manager, "endpoints-controller", "endpoint").workers(WORKERS);
         let this = Arc::new(Self {
             client: context.client.clone(),
-            services: services.cache(),
-            pods: Selected::of(&pods.cache()),
-            endpoints: endpoints.cache(),
-            queue: context.queue("endpoint"),
+            services: controller.for_kind(),
+            pods: controller.selected(),
+            endpoints: controller.reads(),
         });
-        let queue = this.queue.clone();
-        endpoints.on_change(move |change| {
-            // Own writes need no second look, except that a vanished object has to come back.
-            if !matches!(change, Change::Updated { .. }) {
-                queue.add(Key::of(change.latest().as_ref()));
-            }
-        });
-        this
+        controller.on_change(&this, Self::endpoints_changed);
+        wake_services(&mut controller);
+        controller.complete(this);
     }
 
-    pub(crate) fn queue(&self) -> Arc<WorkQueue<Key>> {
-        self.queue.clone()
+    /// Own writes need no second look, except that a vanished object has to come back.
+    fn endpoints_changed(&self, change: &Change<'_, Endpoints>, queue: &Queue) {
+        if !matches!(change, Change::Updated { .. }) {
+            queue.add(Key::of(change.latest().as_ref()));
+        }
     }
+}
 
-    /// Reconciles until `shutdown`.
-    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
-        let queue = self.queue.clone();
-        controller::run("endpoints", queue, WORKERS, shutdown, move |key| {
-            let this = self.clone();
-            async move { this.reconcile(key).await }
-        })
-        .await;
-    }
-
+impl Reconciler for EndpointsController {
     async fn reconcile(&self, key: Key) -> Outcome {
         let api: Api<Endpoints> = Api::namespaced(self.client.clone(), &key.namespace);
         let existing = self.endpoints.get(&key);

@@ -17,18 +17,17 @@ use kube::{
     Api, Client,
     api::{DeleteParams, PostParams},
 };
-use tokio_util::sync::CancellationToken;
 
 use crate::{
+    Manager,
+    builder::Builder,
     cache::{By, Cache, Index, Key, labels::Selected},
     context::Context,
-    controller::{self, CallContext, Outcome, ReconcileError, or_event},
+    controller::{CallContext, Outcome, ReconcileError, Reconciler, or_event},
     errors::{is_namespace_terminating, is_not_found, message_of},
     event_recorder::{EventRecorder, EventType},
-    informer::Informer,
     pod::Pod,
-    service_endpoints::{self, selects},
-    work_queue::WorkQueue,
+    service_endpoints::{self, selects, wake_services},
 };
 
 pub(crate) mod plan;
@@ -41,7 +40,7 @@ use plan::{Input, MANAGED_BY, MANAGER, Plan, SERVICE_NAME};
 const WORKERS: usize = 8;
 const COMPONENT: &str = "endpoint-slice-controller";
 
-/// The controller; its state is in caches, its queue and its writes.
+/// The controller; its state is in caches and its writes.
 pub(crate) struct EndpointSliceController {
     client: Client,
     recorder: EventRecorder,
@@ -49,53 +48,34 @@ pub(crate) struct EndpointSliceController {
     pods: Selected<Pod>,
     nodes: Arc<Cache<Node>>,
     slices: By<EndpointSlice>,
-    queue: Arc<WorkQueue<Key>>,
     writes: OwnWrites<EndpointSlice>,
 }
 
 impl EndpointSliceController {
-    /// Registers with the slices' informer; Services and Pods come through [`service_endpoints::ServiceTrigger`].
-    pub(crate) fn new(
-        context: &Context,
-        services: &Informer<Service>,
-        pods: &Informer<Pod>,
-        nodes: &Informer<Node>,
-        slices: &mut Informer<EndpointSlice>,
-    ) -> Arc<Self> {
-        let queue = context.queue("endpoint_slice");
-        let this = Arc::new(Self {
+    /// Says what it reads and what wakes it.
+    pub(crate) fn setup(manager: &mut Manager, context: &Context) {
+        let controller = Builder::managed_by(manager, "endpointslice-controller", "endpoint_slice");
+        let mut controller = controller.workers(WORKERS);
+        let this = Self {
             client: context.client.clone(),
             recorder: context.recorder.clone(),
-            services: services.cache(),
-            pods: Selected::of(&pods.cache()),
-            nodes: nodes.cache(),
-            slices: slices.index(Index::new("service", |slice, put| {
+            services: controller.for_kind(),
+            pods: controller.selected(),
+            nodes: controller.reads(),
+            slices: controller.index(Index::new("service", |slice: &EndpointSlice, put| {
                 if let Some(service) = service_of(slice) {
                     put(&service.to_string());
                 }
             })),
-            writes: OwnWrites::new(slices, queue.clone()),
-            queue,
-        });
-        let queue = this.queue.clone();
-        slices.on_change(move |change| service_of(change.latest()).into_iter().for_each(|service| queue.add(service)));
-        this
+            writes: controller.own_writes(),
+        };
+        controller.watches(service_of);
+        wake_services(&mut controller);
+        controller.complete(Arc::new(this));
     }
+}
 
-    pub(crate) fn queue(&self) -> Arc<WorkQueue<Key>> {
-        self.queue.clone()
-    }
-
-    /// Reconciles until `shutdown`.
-    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
-        let queue = self.queue.clone();
-        controller::run("endpointslice", queue, WORKERS, shutdown, move |key| {
-            let this = self.clone();
-            async move { this.reconcile(key).await }
-        })
-        .await;
-    }
-
+impl Reconciler for EndpointSliceController {
     async fn reconcile(&self, key: Key) -> Outcome {
         let Some(service) = self.services.get(&key) else { return Ok(None) };
         if !service_endpoints::is_managed(&service) || service.metadata.deletion_timestamp.is_some() {
@@ -116,7 +96,9 @@ impl EndpointSliceController {
         }
         result
     }
+}
 
+impl EndpointSliceController {
     async fn act(&self, key: &Key, plan: Plan) -> Outcome {
         let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &key.namespace);
         let params = PostParams::default();

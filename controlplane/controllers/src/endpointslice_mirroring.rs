@@ -16,16 +16,15 @@ use kube::{
     Api, Client,
     api::{DeleteParams, ObjectMeta, PostParams},
 };
-use tokio_util::sync::CancellationToken;
 
 use crate::{
+    Manager,
+    builder::Builder,
     cache::{By, Cache, Index, Key},
     context::Context,
-    controller::{self, CallContext, Outcome, or_event},
+    controller::{CallContext, Outcome, Reconciler, or_event},
     errors::{is_namespace_terminating, is_not_found},
-    informer::Informer,
     owner::controller_reference,
-    work_queue::WorkQueue,
 };
 
 /// Services worked on at once.
@@ -40,61 +39,39 @@ const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
 
-/// The controller; its state is in caches and its queue.
+/// The controller; its state is in caches and its writes.
 pub(crate) struct MirroringController {
     client: Client,
     services: Arc<Cache<Service>>,
     endpoints: Arc<Cache<Endpoints>>,
     slices: By<EndpointSlice>,
-    queue: Arc<WorkQueue<Key>>,
     /// Slices have generated names: one that does not show yet would be made again.
     writes: OwnWrites<EndpointSlice>,
 }
 
 impl MirroringController {
-    /// Registers with the informers.
-    pub(crate) fn new(
-        context: &Context,
-        services: &mut Informer<Service>,
-        endpoints: &mut Informer<Endpoints>,
-        slices: &mut Informer<EndpointSlice>,
-    ) -> Arc<Self> {
-        let queue = context.queue("endpoint_slice_mirroring");
-        let this = Arc::new(Self {
+    /// Says what it reads and what wakes it.
+    pub(crate) fn setup(manager: &mut Manager, context: &Context) {
+        let name = "endpointslice-mirroring-controller";
+        let mut controller = Builder::managed_by(manager, name, "endpoint_slice_mirroring").workers(WORKERS);
+        let this = Self {
             client: context.client.clone(),
-            services: services.cache(),
-            endpoints: endpoints.cache(),
-            slices: slices.index(Index::new("mirrored", |slice, put| {
+            services: controller.for_kind(),
+            // Of the same name as their Service.
+            endpoints: controller.for_kind(),
+            slices: controller.index(Index::new("mirrored", |slice: &EndpointSlice, put| {
                 if let Some(service) = mirrored_by(slice) {
                     put(&service.to_string());
                 }
             })),
-            writes: OwnWrites::new(slices, queue.clone()),
-            queue,
-        });
-        let queue = this.queue.clone();
-        services.on_change(move |change| queue.add(Key::of(change.latest().as_ref())));
-        let queue = this.queue.clone();
-        endpoints.on_change(move |change| queue.add(Key::of(change.latest().as_ref())));
-        let queue = this.queue.clone();
-        slices.on_change(move |change| {
-            if let Some(key) = mirrored_by(change.latest()) {
-                queue.add(key);
-            }
-        });
-        this
+            writes: controller.own_writes(),
+        };
+        controller.watches(mirrored_by);
+        controller.complete(Arc::new(this));
     }
+}
 
-    /// Reconciles until `shutdown`.
-    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
-        let queue = self.queue.clone();
-        controller::run("endpoint-slice-mirroring", queue, WORKERS, shutdown, move |key| {
-            let this = self.clone();
-            async move { this.reconcile(key).await }
-        })
-        .await;
-    }
-
+impl Reconciler for MirroringController {
     async fn reconcile(&self, key: Key) -> Outcome {
         if !self.writes.settled(&key).await.during("list EndpointSlices")? {
             return Ok(None);

@@ -20,7 +20,7 @@ use std::{
 use coracle_telemetry::Doubling;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
-    Api, Client, Resource,
+    Api, Client,
     api::{DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, Preconditions},
 };
 use parking_lot::Mutex;
@@ -30,11 +30,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::{
-    cache::Change,
+    Manager,
     context::Context,
     controller::{self, CallContext, Outcome, ReconcileError},
     errors::{is_conflict, is_not_found},
-    informer::Informer,
+    removals::Removals,
     served_kinds::{GroupKind, ServedKind, ServedKinds},
     work_queue::WorkQueue,
 };
@@ -67,15 +67,15 @@ pub(crate) struct GarbageCollector {
     fed: Mutex<HashMap<GroupKind, Listed>>,
     /// The same of the kinds that monitors watch.
     monitored: Mutex<HashMap<GroupKind, Listed>>,
-    /// Told of the namespace of everything that goes.
-    on_removed: Mutex<Vec<OnRemoved>>,
+    removals: Removals,
 }
 
 impl GarbageCollector {
-    pub(crate) fn new(context: &Context, kinds: Arc<ServedKinds>) -> Arc<Self> {
-        Arc::new(Self {
+    /// Takes the metadata of kinds from the informers that show every object of theirs. They have to be complete: set up last.
+    pub(crate) fn setup(manager: &mut Manager, context: &Context) {
+        let this = Arc::new(Self {
             client: context.client.clone(),
-            kinds,
+            kinds: context.kinds.clone(),
             discovery_period: context.config.discovery_period,
             initial_sync_timeout: context.config.initial_sync_timeout,
             graph: Mutex::default(),
@@ -83,29 +83,23 @@ impl GarbageCollector {
             orphans: context.queue("garbage_collector_attempt_to_orphan"),
             fed: Mutex::default(),
             monitored: Mutex::default(),
-            on_removed: Mutex::default(),
-        })
-    }
-
-    /// Takes the metadata of a kind from its informer, which has to show every object of the kind.
-    pub(crate) fn feed<K>(self: &Arc<Self>, informer: &mut Informer<K>)
-    where
-        K: Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
-    {
-        let (group, kind) = (K::group(&()).into_owned(), K::kind(&()).into_owned());
-        self.fed.lock().insert((group.clone(), kind.clone()), informer.synced());
-        let this = self.clone();
-        informer.on_change(move |change| {
-            let meta = change.latest().meta();
-            match change {
-                Change::Deleted(_) => this.removed(meta.uid.as_deref().unwrap_or_default()),
-                Change::Added(_) | Change::Updated { .. } => this.observed(&group, &kind, meta),
-            }
+            removals: context.removals.clone(),
         });
+        for mut informer in manager.informers.whole() {
+            let (group, kind) = informer.group_kind();
+            this.fed.lock().insert((group.clone(), kind.clone()), informer.synced());
+            let this = this.clone();
+            informer.on_change(move |meta, is_gone| match is_gone {
+                true => this.removed(meta.uid.as_deref().unwrap_or_default()),
+                false => this.observed(&group, &kind, meta),
+            });
+        }
+        // It waits for its kinds itself, all of them.
+        manager.add("garbage-collector-controller", |shutdown| this.run(shutdown));
     }
 
     /// Collects until `shutdown`.
-    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
+    async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let monitors = monitor::run(self.clone(), shutdown.clone());
         tokio::join!(monitors, self.clone().work(shutdown));
     }
@@ -142,18 +136,13 @@ impl GarbageCollector {
         self.enqueue(work);
     }
 
-    /// Calls `handler` with the namespace of every object that goes, of any kind.
-    pub(crate) fn on_removed(&self, handler: impl Fn(&str) + Send + Sync + 'static) {
-        self.on_removed.lock().push(Box::new(handler));
-    }
-
     fn removed(&self, uid: &str) {
         let mut graph = self.graph.lock();
         let namespace = graph.namespace(uid);
         let work = graph.remove(uid);
         drop(graph);
         if let Some(namespace) = namespace.filter(|name| !name.is_empty()) {
-            self.on_removed.lock().iter().for_each(|handler| handler(&namespace));
+            self.removals.tell(&namespace);
         }
         self.enqueue(work);
     }
@@ -375,9 +364,6 @@ type Listed = watch::Receiver<bool>;
 fn unseen_pause(asked: u32) -> Duration {
     Doubling::new(UNSEEN_RETRY, UNSEEN_RETRY_CAP).after(asked)
 }
-
-/// Told of a namespace.
-type OnRemoved = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The state of an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,25 +16,20 @@ use k8s_openapi::{
 use kube::{
     Api, Client,
     api::{DeleteParams, PostParams, Preconditions},
-    core::SelectorExt,
 };
-use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cache::{
-        By, Cache, Change, Index, Key,
-        labels::{pair_key, pair_of, selecting},
-    },
+    Manager,
+    builder::{Builder, Queue},
+    cache::{By, Cache, Change, Index, Key},
     claim::claim_all,
     context::Context,
-    controller::{self, CallContext, Outcome, ReconcileError, ignore_missing, or_event},
+    controller::{CallContext, Outcome, ReconcileError, Reconciler, ignore_missing, or_event},
     errors::message_of,
     event_recorder::{EventRecorder, EventType},
-    informer::Informer,
-    owner::{controller_of, selector_of},
+    owner::{owner_key, selector_of},
     pod::Pod,
     pod_control::PodControl,
-    work_queue::WorkQueue,
 };
 
 mod backoff;
@@ -52,20 +47,18 @@ use release::Uids;
 const WORKERS: usize = 4;
 const COMPONENT: &str = "job-controller";
 
-/// The controller; all its state is in caches, its queues, its control, `dismissed` and `written`.
+/// The controller; all its state is in caches, its control, `orphans`, `dismissed` and `written`.
 pub(crate) struct JobController {
     client: Client,
     recorder: EventRecorder,
     jobs: Arc<Cache<Job>>,
-    selecting: By<Job>,
     pods: Arc<Cache<Pod>>,
     by_controller: By<Pod>,
     /// By namespace and name of the Job that they name, whichever uid it had.
     by_job: By<Pod>,
-    queue: Arc<WorkQueue<Key>>,
     control: PodControl,
     /// Pods with the finalizer that no Job controls.
-    orphans: Arc<WorkQueue<Key>>,
+    orphans: Arc<Queue>,
     /// Uids of pods that were let go uncounted, until they are gone: their end holds nothing back.
     dismissed: Uids,
     /// Statuses that do not show yet: an older Job has not counted the pods that were released since, and would get more
@@ -74,93 +67,54 @@ pub(crate) struct JobController {
 }
 
 impl JobController {
-    /// Registers with the informers; nothing happens before [`JobController::run`].
-    pub(crate) fn new(context: &Context, jobs: &mut Informer<Job>, pods: &mut Informer<Pod>) -> Arc<Self> {
-        let queue = context.queue("job");
+    /// Says what it reads and what wakes it.
+    pub(crate) fn setup(manager: &mut Manager, context: &Context) {
+        let mut controller = Builder::managed_by(manager, "job-controller", "job").workers(WORKERS);
         let this = Arc::new(Self {
             client: context.client.clone(),
             recorder: context.recorder.clone(),
-            jobs: jobs.cache(),
-            selecting: jobs.index(Index::new("selects", |job, put| {
-                let pair = job.spec.as_ref().and_then(|spec| pair_of(spec.selector.as_ref()?));
-                put(&pair_key(job.metadata.namespace.as_deref().unwrap_or_default(), pair));
-            })),
-            pods: pods.cache(),
-            by_controller: pods.index(Index::by_controller()),
-            by_job: pods.index(Index::new("job", |pod, put| {
-                if let Some(owner) = owner_key(pod) {
+            jobs: controller.reads(),
+            pods: controller.reads(),
+            by_controller: controller.index(Index::by_controller()),
+            by_job: controller.index(Index::new("job", |pod: &Pod, put| {
+                if let Some(owner) = owner_key::<Job>(pod) {
                     put(&owner.to_string());
                 }
             })),
-            control: PodControl::new(context, COMPONENT, pods, &queue),
+            control: PodControl::new(context, COMPONENT, &mut controller),
             orphans: context.queue("job_orphan_pod"),
             dismissed: Uids::default(),
-            written: OwnWrites::new(jobs, queue.clone()),
-            queue,
+            written: controller.own_writes(),
         });
-        let controller = this.clone();
-        jobs.on_change(move |change| controller.job_changed(change));
-        let controller = this.clone();
-        pods.on_change(move |change| controller.pod_changed(change));
-        this
+        controller.on_change(&this, Self::job_changed);
+        controller.on_change(&this, Self::pod_changed);
+        controller.owns::<Job, Pod>(|job| job.spec.as_ref()?.selector.as_ref());
+        controller.also("job-orphan-pod", this.orphans.clone(), Arc::new(Orphans(this.clone())));
+        controller.complete(this);
     }
 
-    /// Reconciles until `shutdown`.
-    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
-        let this = self.clone();
-        let jobs = controller::run("job", self.queue.clone(), WORKERS, shutdown.clone(), move |key| {
-            let this = this.clone();
-            async move { this.reconcile(key).await }
-        });
-        let orphans = self.orphans.clone();
-        let orphans = controller::run("job-orphan-pod", orphans, 1, shutdown, move |key| {
-            let this = self.clone();
-            async move { this.free_orphan(key).await }
-        });
-        tokio::join!(jobs, orphans);
-    }
-
-    fn job_changed(&self, change: &Change<'_, Job>) {
+    fn job_changed(&self, change: &Change<'_, Job>, queue: &Queue) {
         let key = Key::of(change.latest().as_ref());
         if matches!(change, Change::Deleted(_)) {
             self.dismissed.forget(&key);
         }
-        self.queue.add(key);
+        queue.add(key);
     }
 
-    fn pod_changed(&self, change: &Change<'_, Pod>) {
+    /// Keeps account of pods; their Jobs are woken as any owner is.
+    fn pod_changed(&self, change: &Change<'_, Pod>, _: &Queue) {
         let pod = change.latest();
-        if let Change::Updated { old, .. } = change
-            && let Some(former) = owner_key(old).filter(|former| owner_key(pod).as_ref() != Some(former))
-        {
-            self.queue.add(former);
-        }
-        let Some(owner) = owner_key(pod) else {
-            if plan::has_finalizer(pod) {
-                self.orphans.add(Key::of(pod.as_ref()));
+        match owner_key::<Job>(pod.as_ref()) {
+            None if plan::has_finalizer(pod) => self.orphans.add(Key::of(pod.as_ref())),
+            Some(owner) if matches!(change, Change::Deleted(_)) => {
+                self.dismissed.remove(&owner, pod.metadata.uid.as_deref().unwrap_or_default());
             }
-            return self.wake_possible_owners(pod);
-        };
-        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        if matches!(change, Change::Deleted(_)) {
-            self.dismissed.remove(&owner, uid);
-        }
-        self.queue.add(owner);
-    }
-
-    /// An orphan may be adopted by any Job that selects it; one that nobody counts any more is let go.
-    fn wake_possible_owners(&self, pod: &Pod) {
-        let Some(labels) = pod.metadata.labels.as_ref().filter(|_| controller_of(&pod.metadata).is_none()) else {
-            return;
-        };
-        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        for job in selecting(&self.selecting, namespace, labels) {
-            if selects(&job, labels) {
-                self.queue.add(Key::of(job.as_ref()));
-            }
+            _ => {}
         }
     }
+}
 
+impl Reconciler for JobController {
     async fn reconcile(&self, key: Key) -> Outcome {
         let is_settled = self.control.writes.settled(&key).await.during("list pods")?;
         if !is_settled || !self.written.settled(&key).await.during("list Jobs")? {
@@ -188,7 +142,18 @@ impl JobController {
             None => Ok(plan.again),
         }
     }
+}
 
+/// The queue of pods that no Job controls.
+struct Orphans(Arc<JobController>);
+
+impl Reconciler for Orphans {
+    async fn reconcile(&self, key: Key) -> Outcome {
+        self.0.free_orphan(key).await
+    }
+}
+
+impl JobController {
     /// The pods that belong to `job`, after adopting and releasing.
     async fn claim_pods(&self, job: &Job) -> Result<Vec<Arc<Pod>>, ReconcileError> {
         let Some(selector) = job.spec.as_ref().and_then(|spec| selector_of(spec.selector.as_ref()?)) else {
@@ -285,18 +250,6 @@ fn is_managed_elsewhere(job: &Job) -> bool {
     job.spec.as_ref().and_then(|spec| spec.managed_by.as_deref()).is_some_and(|by| by != MANAGER)
 }
 
-fn selects(job: &Job, labels: &std::collections::BTreeMap<String, String>) -> bool {
-    let selector = job.spec.as_ref().and_then(|spec| selector_of(spec.selector.as_ref()?));
-    selector.is_some_and(|selector| selector.matches(labels))
-}
-
 fn name_of(pod: &Pod) -> &str {
     pod.metadata.name.as_deref().unwrap_or_default()
-}
-
-/// The Job that controls `pod`.
-fn owner_key(pod: &Pod) -> Option<Key> {
-    let owner = controller_of(&pod.metadata)?;
-    (owner.kind == "Job" && owner.api_version.starts_with("batch/"))
-        .then(|| Key::new(pod.metadata.namespace.clone().unwrap_or_default(), owner.name.clone()))
 }

@@ -7,10 +7,13 @@
 //! watch > informer (one a kind) > cache > handlers > work_queue (one a controller) > reconcile(key)
 //!    = plan (pure: cached objects in, actions out) > act (API calls) > events
 //! ```
+//! A controller is a line in `manager` and a folder or file: `setup` says what it reads and what wakes it
+//! ([`coracle_client::builder`]), `reconcile` plans and acts.
 //!
 //! | module | does |
 //! |---|---|
-//! | `manager` | builds, connects and watches over all of them |
+//! | `manager` | the list of controllers |
+//! | `trims` | what informers keep of each kind |
 //! | `config`, `context` | what the controllers are told at start; what each of them gets |
 //! | `owner`, `claim` | controller references; adopting and releasing by them |
 //! | `pod`, `pod_state` | a Pod as it is held; questions about it |
@@ -25,6 +28,7 @@
 //! | `namespace_content` | the default ServiceAccount and the root CA of each namespace |
 //! | `namespace` | the end of a namespace |
 //! | `garbage_collector`, `served_kinds` | objects whose owners are gone, over all kinds that discovery shows |
+//! | `removals` | who is told of what goes |
 //! | `certificate_signing` | node certificates |
 //! | `cluster_role_aggregation` | the rules of ClusterRoles that are made from others |
 //! | `token_cleaner`, `token_secrets` | expired bootstrap tokens; tokens whose ServiceAccount is gone |
@@ -58,6 +62,7 @@ mod pod;
 mod pod_control;
 mod pod_gc;
 mod pod_state;
+mod removals;
 mod replicaset;
 mod resource_quota;
 mod served_kinds;
@@ -65,8 +70,9 @@ mod service_endpoints;
 mod taint_eviction;
 mod token_cleaner;
 mod token_secrets;
+mod trims;
 
-use coracle_client::{cache, controller, errors, event_recorder, informer, work_queue};
+use coracle_client::{builder, cache, controller, errors, event_recorder, informers, manager::Manager, work_queue};
 
 pub use clients::Clients;
 pub use config::{CertificateAuthority, ControllersConfig};

@@ -14,19 +14,17 @@ use kube::{
     api::{DeleteParams, DynamicObject, ListParams, PostParams},
 };
 use parking_lot::Mutex;
-use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::{
+    Manager,
+    builder::{Builder, Queue},
     cache::{Cache, Change, Key},
     context::Context,
-    controller::{self, CallContext, Outcome, ReconcileError, or_event},
+    controller::{CallContext, Outcome, ReconcileError, Reconciler, or_event},
     errors::{is_not_found, message_of},
-    garbage_collector::GarbageCollector,
-    informer::Informer,
     pod::Pod,
     served_kinds::{ServedKind, ServedKinds},
-    work_queue::WorkQueue,
 };
 
 mod plan;
@@ -40,71 +38,59 @@ const FINALIZER: &str = "kubernetes";
 /// How soon to look again when something in the namespace has gone: what goes together is looked at once.
 const GATHER: Duration = Duration::from_millis(200);
 
-/// The controller; its state is in caches and its queue.
+/// The controller; its state is in caches and `rounds`.
 pub(crate) struct NamespaceController {
     client: Client,
     kinds: Arc<ServedKinds>,
     namespaces: Arc<Cache<Namespace>>,
-    queue: Arc<WorkQueue<Key>>,
+    pods: Arc<Cache<Pod>>,
     rounds: Mutex<HashMap<Key, Rounds>>,
 }
 
 impl NamespaceController {
-    /// Registers with the informers; nothing happens before [`NamespaceController::run`].
-    pub(crate) fn new(
-        context: &Context,
-        kinds: Arc<ServedKinds>,
-        collector: &GarbageCollector,
-        namespaces: &mut Informer<Namespace>,
-        pods: &mut Informer<Pod>,
-    ) -> Arc<Self> {
+    /// Says what it reads and what wakes it.
+    pub(crate) fn setup(manager: &mut Manager, context: &Context) {
+        let mut controller = Builder::managed_by(manager, "namespace-controller", "namespace").workers(WORKERS);
         let this = Arc::new(Self {
             client: context.client.clone(),
-            kinds,
-            namespaces: namespaces.cache(),
-            queue: context.queue("namespace"),
+            kinds: context.kinds.clone(),
+            namespaces: controller.reads(),
+            pods: controller.reads(),
             rounds: Mutex::default(),
         });
-        let controller = this.clone();
-        namespaces.on_change(move |change| {
-            let (namespace, key) = (change.latest(), Key::of(change.latest().as_ref()));
-            if matches!(change, Change::Deleted(_)) {
-                controller.rounds.lock().remove(&key);
-            } else if is_first_look(change) && namespace.metadata.deletion_timestamp.is_some() {
-                controller.queue.add(key);
-            }
-        });
-        let controller = this.clone();
-        collector.on_removed(move |namespace| {
+        controller.on_change(&this, Self::namespace_changed);
+        controller.on_change(&this, Self::pod_changed);
+        let (of_removals, queue) = (this.clone(), controller.queue());
+        context.removals.on_removed(move |namespace| {
             let key = Key::new("", namespace);
-            if controller.is_terminating(&key) {
-                controller.queue.add_after(key, GATHER);
+            if of_removals.is_terminating(&key) {
+                queue.add_after(key, GATHER);
             }
         });
-        let controller = this.clone();
-        let cache = pods.cache();
-        pods.on_change(move |change| {
-            // The last pod's end is what most namespaces wait for.
-            if let Change::Deleted(pod) = change {
-                let key = Key::new("", pod.metadata.namespace.clone().unwrap_or_default());
-                if controller.is_terminating(&key) && !cache.has_any_in(&key.name) {
-                    controller.queue.add(key);
-                }
+        controller.complete(this);
+    }
+
+    fn namespace_changed(&self, change: &Change<'_, Namespace>, queue: &Queue) {
+        let (namespace, key) = (change.latest(), Key::of(change.latest().as_ref()));
+        if matches!(change, Change::Deleted(_)) {
+            self.rounds.lock().remove(&key);
+        } else if is_first_look(change) && namespace.metadata.deletion_timestamp.is_some() {
+            queue.add(key);
+        }
+    }
+
+    /// The last pod's end is what most namespaces wait for.
+    fn pod_changed(&self, change: &Change<'_, Pod>, queue: &Queue) {
+        if let Change::Deleted(pod) = change {
+            let key = Key::new("", pod.metadata.namespace.clone().unwrap_or_default());
+            if self.is_terminating(&key) && !self.pods.has_any_in(&key.name) {
+                queue.add(key);
             }
-        });
-        this
+        }
     }
+}
 
-    /// Reconciles until `shutdown`.
-    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
-        let queue = self.queue.clone();
-        controller::run("namespace", queue, WORKERS, shutdown, move |key| {
-            let this = self.clone();
-            async move { this.reconcile(key).await }
-        })
-        .await;
-    }
-
+impl Reconciler for NamespaceController {
     async fn reconcile(&self, key: Key) -> Outcome {
         let Some(namespace) = self.namespaces.get(&key) else { return Ok(None) };
         let finalizers = namespace.spec.as_ref().and_then(|spec| spec.finalizers.clone()).unwrap_or_default();
@@ -123,7 +109,9 @@ impl NamespaceController {
         self.write_conditions(&namespace, &remains).await?;
         Ok(Some(self.rounds.lock().entry(key).or_default().pause(remains)))
     }
+}
 
+impl NamespaceController {
     fn is_terminating(&self, key: &Key) -> bool {
         self.namespaces.get(key).is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some())
     }

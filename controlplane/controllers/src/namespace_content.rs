@@ -12,28 +12,28 @@ use kube::{
     Api, Client,
     api::{ObjectMeta, PostParams},
 };
-use tokio_util::sync::CancellationToken;
 
 use crate::{
+    Manager,
+    builder::Builder,
     cache::{Cache, Change, Key},
     context::Context,
-    controller::{self, CallContext, Outcome, ReconcileError, or_event},
+    controller::{CallContext, Outcome, ReconcileError, Reconciler, or_event},
     errors::{is_already_exists, is_namespace_terminating, is_not_found},
-    informer::Informer,
-    work_queue::WorkQueue,
+    informers::Source,
 };
 
 /// Namespaces worked on at once.
 const WORKERS: usize = 4;
 const DEFAULT_ACCOUNT: &str = "default";
-pub(crate) const ROOT_CA: &str = "kube-root-ca.crt";
+const ROOT_CA: &str = "kube-root-ca.crt";
 const ROOT_CA_KEY: &str = "ca.crt";
 const DESCRIPTION: &str = "kubernetes.io/description";
 const DESCRIPTION_TEXT: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal \
      endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across \
      distributions of Kubernetes clusters.";
 
-/// The controller; its state is in caches and its queue.
+/// The controller; its state is in caches.
 pub(crate) struct NamespaceContentController {
     account_client: Client,
     root_ca_client: Client,
@@ -41,53 +41,32 @@ pub(crate) struct NamespaceContentController {
     namespaces: Arc<Cache<Namespace>>,
     accounts: Arc<Cache<ServiceAccount>>,
     config_maps: Arc<Cache<ConfigMap>>,
-    queue: Arc<WorkQueue<Key>>,
 }
 
 impl NamespaceContentController {
-    /// Registers with the informers; nothing happens before [`NamespaceContentController::run`].
-    ///
-    /// `config_maps` need show those called [`ROOT_CA`] only.
-    pub(crate) fn new(
-        context: &Context,
-        namespaces: &mut Informer<Namespace>,
-        accounts: &mut Informer<ServiceAccount>,
-        config_maps: &mut Informer<ConfigMap>,
-    ) -> Arc<Self> {
+    /// Says what it reads and what wakes it.
+    pub(crate) fn setup(manager: &mut Manager, context: &Context) {
+        let mut controller = Builder::managed_by(manager, "namespace-content", "serviceaccount").workers(WORKERS);
+        controller.select(Source::<ConfigMap>::all().fields(format!("metadata.name={ROOT_CA}")));
         let this = Arc::new(Self {
             account_client: context.of("service-account-controller").client,
             root_ca_client: context.of("root-ca-cert-publisher").client,
             root_ca: context.config.root_ca_pem.clone(),
-            namespaces: namespaces.cache(),
-            accounts: accounts.cache(),
-            config_maps: config_maps.cache(),
-            queue: context.queue("serviceaccount"),
+            namespaces: controller.for_kind(),
+            accounts: controller.reads(),
+            config_maps: controller.reads(),
         });
-        let queue = this.queue.clone();
-        namespaces.on_change(move |change| queue.add(Key::of(change.latest().as_ref())));
-        let queue = this.queue.clone();
-        accounts.on_change(move |change| {
+        controller.watches(|bundle: &ConfigMap| bundle.metadata.namespace.as_deref().map(|name| Key::new("", name)));
+        controller.on_change(&this, |_, change: &Change<'_, ServiceAccount>, queue| {
             if matches!(change, Change::Deleted(_)) {
                 queue.add(Key::new("", change.latest().metadata.namespace.clone().unwrap_or_default()));
             }
         });
-        let queue = this.queue.clone();
-        config_maps.on_change(move |change| {
-            queue.add(Key::new("", change.latest().metadata.namespace.clone().unwrap_or_default()));
-        });
-        this
+        controller.complete(this);
     }
+}
 
-    /// Reconciles until `shutdown`. Start it after the three informers have synced.
-    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
-        let queue = self.queue.clone();
-        controller::run("namespace-content", queue, WORKERS, shutdown, move |key| {
-            let this = self.clone();
-            async move { this.reconcile(key).await }
-        })
-        .await;
-    }
-
+impl Reconciler for NamespaceContentController {
     async fn reconcile(&self, key: Key) -> Outcome {
         let Some(namespace) = self.namespaces.get(&key) else { return Ok(None) };
         let phase = namespace.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -97,7 +76,9 @@ impl NamespaceContentController {
         let (account, root_ca) = tokio::join!(self.ensure_account(&key.name), self.ensure_root_ca(&key.name));
         account.and(root_ca).map(|()| None)
     }
+}
 
+impl NamespaceContentController {
     async fn ensure_account(&self, namespace: &str) -> Result<(), ReconcileError> {
         if self.accounts.get(&Key::new(namespace, DEFAULT_ACCOUNT)).is_some() {
             return Ok(());

@@ -20,16 +20,15 @@ use kube::{
 };
 use parking_lot::Mutex;
 use serde_json::json;
-use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cache::{Cache, Key},
+    Manager,
+    builder::{Builder, Queue},
+    cache::{Cache, Change, Key},
     context::Context,
-    controller::{self, CallContext, Outcome, ReconcileError},
+    controller::{CallContext, Outcome, ReconcileError, Reconciler},
     errors::is_not_found,
     event_recorder::{EventRecorder, EventType},
-    informer::Informer,
-    work_queue::WorkQueue,
 };
 
 const COMPONENT: &str = "cidrAllocator";
@@ -43,14 +42,14 @@ pub(crate) struct NodeIpamController {
     /// What every Node is told, by annotation.
     told: BTreeMap<&'static str, String>,
     nodes: Arc<Cache<Node>>,
-    queue: Arc<WorkQueue<Key>>,
     /// Ranges given out that the cache may not show yet, by node name.
     recent: Mutex<HashMap<String, Ipv4Net>>,
 }
 
 impl NodeIpamController {
-    /// Registers with the informer; nothing happens before [`NodeIpamController::run`].
-    pub(crate) fn new(context: &Context, nodes: &mut Informer<Node>) -> Arc<Self> {
+    /// Says what it reads and what wakes it.
+    pub(crate) fn setup(manager: &mut Manager, context: &Context) {
+        let mut controller = Builder::managed_by(manager, "node-ipam-controller", "node_ipam");
         let this = Arc::new(Self {
             client: context.client.clone(),
             recorder: context.recorder.clone(),
@@ -61,30 +60,23 @@ impl NodeIpamController {
                 (kubelet_ca::ANNOTATION, context.config.kubelet_ca.certificate_pem.clone()),
             ]
             .into(),
-            nodes: nodes.cache(),
-            queue: context.queue("node_ipam"),
+            nodes: controller.reads(),
             recent: Mutex::default(),
         });
-        let (queue, told) = (this.queue.clone(), this.told.clone());
-        nodes.on_change(move |change| {
-            let node = change.latest();
-            if range_of(node).is_none() || !is_told(node, &told) || matches!(change, crate::cache::Change::Deleted(_)) {
-                queue.add(Key::of(node.as_ref()));
-            }
-        });
-        this
+        controller.on_change(&this, Self::node_changed);
+        controller.complete(this);
     }
 
-    /// Reconciles until `shutdown`. Start it after the Nodes' informer has synced.
-    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
-        let queue = self.queue.clone();
-        controller::run("node-ipam", queue, 1, shutdown, move |key| {
-            let this = self.clone();
-            async move { this.reconcile(key).await }
-        })
-        .await;
+    fn node_changed(&self, change: &Change<'_, Node>, queue: &Queue) {
+        let node = change.latest();
+        if range_of(node).is_none() || !is_told(node, &self.told) || matches!(change, Change::Deleted(_)) {
+            queue.add(Key::of(node.as_ref()));
+        }
     }
+}
 
+/// One key at a time, and only once all nodes are known.
+impl Reconciler for NodeIpamController {
     async fn reconcile(&self, key: Key) -> Outcome {
         let Some(node) = self.nodes.get(&key) else {
             self.recent.lock().remove(&key.name);
@@ -109,7 +101,9 @@ impl NodeIpamController {
             other => other.map(|_| None).during("set podCIDR"),
         }
     }
+}
 
+impl NodeIpamController {
     /// A range that nobody has, for a Node without one.
     fn choose(&self, key: &Key, node: &Arc<Node>) -> Result<Ipv4Net, ReconcileError> {
         let nodes = self.nodes.all();

@@ -25,18 +25,18 @@ use kube::{
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use crate::{
+    Manager,
+    builder::{Builder, Queue},
     cache::{By, Cache, Change, Key},
     context::Context,
-    controller::{self, CallContext, Outcome, ReconcileError, or_event},
+    controller::{CallContext, Outcome, ReconcileError, Reconciler, or_event},
     errors::is_not_found,
     event_recorder::{EventRecorder, EventType},
-    informer::Informer,
+    informers::Source,
     pod::Pod,
     pod_state,
-    work_queue::WorkQueue,
 };
 
 pub(crate) mod plan;
@@ -55,67 +55,43 @@ const COMPONENT: &str = "node-controller";
 pub(crate) struct NodeLifecycleController {
     client: Client,
     recorder: EventRecorder,
-    period: Duration,
     grace: Duration,
     nodes: Arc<Cache<Node>>,
     leases: Arc<Cache<Lease>>,
     pods_by_node: By<Pod>,
-    queue: Arc<WorkQueue<Key>>,
     started: Instant,
     health: Mutex<HashMap<String, Health>>,
     zones: Mutex<Zones>,
 }
 
 impl NodeLifecycleController {
-    /// Registers with the informers; nothing happens before [`NodeLifecycleController::run`].
-    pub(crate) fn new(
-        context: &Context,
-        nodes: &mut Informer<Node>,
-        leases: &Informer<Lease>,
-        pods: &mut Informer<Pod>,
-    ) -> Arc<Self> {
+    /// Says what it reads and what wakes it.
+    pub(crate) fn setup(manager: &mut Manager, context: &Context) {
+        let name = "node-lifecycle-controller";
+        let mut controller = Builder::managed_by(manager, name, "node_lifecycle_controller").workers(WORKERS);
+        controller.select(Source::<Lease>::in_namespace(NODE_LEASE_NAMESPACE));
         let this = Arc::new(Self {
             client: context.client.clone(),
             recorder: context.recorder.clone(),
-            period: context.config.node_monitor_period,
             grace: context.config.node_monitor_grace,
-            nodes: nodes.cache(),
-            leases: leases.cache(),
-            pods_by_node: pods.index(pod_state::by_node()),
-            queue: context.queue("node_lifecycle_controller"),
+            nodes: controller.reads(),
+            leases: controller.reads(),
+            pods_by_node: controller.index(pod_state::by_node()),
             started: Instant::now(),
             health: Mutex::default(),
             zones: Mutex::default(),
         });
-        let controller = this.clone();
-        nodes.on_change(move |change| controller.node_changed(change));
-        let controller = this.clone();
-        pods.on_change(move |change| controller.pod_changed(change));
-        this
+        controller.on_change(&this, Self::node_changed);
+        controller.on_change(&this, Self::pod_changed);
+        controller.every(context.config.node_monitor_period, &this, Self::wake_all);
+        controller.complete(this);
     }
 
-    /// Reconciles until `shutdown`.
-    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
-        let queue = self.queue.clone();
-        let this = self.clone();
-        let work = controller::run("node-lifecycle", queue, WORKERS, shutdown.clone(), move |key| {
-            let this = this.clone();
-            async move { this.reconcile(key).await }
-        });
-        let monitor = async {
-            let mut ticks = tokio::time::interval(self.period);
-            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-            loop {
-                tokio::select! {
-                    () = shutdown.cancelled() => return,
-                    _ = ticks.tick() => self.nodes.all().iter().for_each(|node| self.queue.add(Key::of(node.as_ref()))),
-                }
-            }
-        };
-        tokio::join!(work, monitor);
+    fn wake_all(&self, queue: &Queue) {
+        self.nodes.all().iter().for_each(|node| queue.add(Key::of(node.as_ref())));
     }
 
-    fn node_changed(&self, change: &Change<'_, Node>) {
+    fn node_changed(&self, change: &Change<'_, Node>, queue: &Queue) {
         let node = change.latest();
         match change {
             Change::Deleted(_) => self.zones.lock().remove(name_of(node)),
@@ -133,24 +109,26 @@ impl NodeLifecycleController {
             Change::Updated { old, new } => {
                 // The last node to come back ends the state in which nothing is evicted, and the last to go begins it.
                 if plan::readiness(old) != plan::readiness(new) {
-                    self.nodes.all().iter().for_each(|node| self.queue.add(Key::of(node.as_ref())));
+                    self.wake_all(queue);
                 }
             }
         }
-        self.queue.add(Key::of(node.as_ref()));
+        queue.add(Key::of(node.as_ref()));
     }
 
     /// A pod that turns up as ready on a node that does not answer has to be corrected.
-    fn pod_changed(&self, change: &Change<'_, Pod>) {
+    fn pod_changed(&self, change: &Change<'_, Pod>, queue: &Queue) {
         if matches!(change, Change::Deleted(_)) || !plan::claims_ready(change.latest()) {
             return;
         }
         let node = Key::new("", pod_state::node_name(change.latest()));
         if self.nodes.get(&node).is_some_and(|node| plan::readiness(&node) == Readiness::Unknown) {
-            self.queue.add(node);
+            queue.add(node);
         }
     }
+}
 
+impl Reconciler for NodeLifecycleController {
     async fn reconcile(&self, key: Key) -> Outcome {
         let Some(node) = self.nodes.get(&key) else {
             self.health.lock().remove(&key.name);
@@ -178,7 +156,9 @@ impl NodeLifecycleController {
         }
         Ok(None)
     }
+}
 
+impl NodeLifecycleController {
     /// How long nothing has been heard from the node.
     fn silence(&self, node: &Node) -> Duration {
         let name = name_of(node);

@@ -4,18 +4,14 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
+pub(crate) use coracle_client::cache::owner::{controller_of, owner_key, selector_of};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
     Resource,
     api::ObjectMeta,
     core::{Selector, SelectorExt},
 };
 use serde_json::{Value, json};
-
-/// The reference with `controller: true`.
-pub(crate) fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
-    meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
-}
 
 /// Whether the controller of `meta` is the object with `uid`.
 pub(crate) fn is_controlled_by(meta: &ObjectMeta, uid: &str) -> bool {
@@ -96,15 +92,12 @@ pub(crate) fn release_patch(object: &ObjectMeta, owner_uid: &str, finalizer: Opt
     json!({"metadata": metadata})
 }
 
-/// A selector of an object's spec, ready to match; `None` if it is not valid or selects everything.
-pub(crate) fn selector_of(selector: &LabelSelector) -> Option<Selector> {
-    let parsed = Selector::try_from(selector.clone()).ok()?;
-    (!parsed.selects_all()).then_some(parsed)
-}
-
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+    use k8s_openapi::{
+        apimachinery::pkg::apis::meta::v1::{LabelSelector, Time},
+        jiff::Timestamp,
+    };
 
     use super::*;
     use crate::pod::Pod;

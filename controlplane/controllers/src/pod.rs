@@ -16,7 +16,7 @@ use serde::{Deserialize, Deserializer};
 /// Different lists of tolerations that are shared; pods have the same few.
 const SHARED_TOLERATIONS: usize = 32;
 /// Read by people alone, and as long as the object.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// See the module.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -122,7 +122,7 @@ impl Resource for Pod {
 }
 
 /// Drops what is not read from each pod it is given, and lets pods share their tolerations.
-pub(crate) fn trimmer() -> impl FnMut(&mut Pod) + Send {
+pub(crate) fn trimmer() -> impl FnMut(&mut Pod) + Clone + Send {
     let mut shared: Vec<Arc<Vec<Toleration>>> = Vec::new();
     move |pod| {
         trim(pod);

@@ -16,13 +16,12 @@ use kube::{
 };
 
 use crate::{
+    builder::Builder,
     cache::Key,
     context::Context,
     errors::{is_namespace_terminating, is_not_found, message_of},
     event_recorder::{EventRecorder, EventType},
-    informer::Informer,
     pod::Pod,
-    work_queue::WorkQueue,
 };
 
 /// The hand of one controller.
@@ -48,18 +47,13 @@ impl Tally {
 }
 
 impl PodControl {
-    /// `component` is the source of the events; `queue` has the owners.
-    pub(crate) fn new(
-        context: &Context,
-        component: &'static str,
-        pods: &mut Informer<Pod>,
-        queue: &Arc<WorkQueue<Key>>,
-    ) -> Self {
+    /// `component` is the source of the events of `controller`.
+    pub(crate) fn new(context: &Context, component: &'static str, controller: &mut Builder<'_>) -> Self {
         Self {
             client: context.client.clone(),
             recorder: context.recorder.clone(),
             component,
-            writes: OwnWrites::new(pods, queue.clone()),
+            writes: controller.own_writes(),
         }
     }
 

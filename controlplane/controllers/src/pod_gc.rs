@@ -15,17 +15,16 @@ use kube::{
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use crate::{
+    Manager,
+    builder::{Builder, Queue},
     cache::{By, Cache, Change, Index, Key},
     context::Context,
-    controller::{self, CallContext, Outcome},
+    controller::{CallContext, Outcome, Reconciler},
     errors::is_not_found,
-    informer::Informer,
     pod::Pod,
     pod_state,
-    work_queue::WorkQueue,
 };
 
 /// How often finished pods are counted.
@@ -34,7 +33,7 @@ const WORKERS: usize = 4;
 /// The only key of the index of finished pods.
 const FINISHED: &str = "";
 
-/// The controller; its state is in caches and its queue.
+/// The controller; its state is in caches and `missing`.
 pub(crate) struct PodGcController {
     client: Client,
     threshold: usize,
@@ -42,75 +41,54 @@ pub(crate) struct PodGcController {
     pods: Arc<Cache<Pod>>,
     by_node: By<Pod>,
     finished: By<Pod>,
-    queue: Arc<WorkQueue<Key>>,
     quarantine: Duration,
     missing: Mutex<Missing>,
 }
 
 impl PodGcController {
-    /// Registers with the informers; nothing happens before [`PodGcController::run`].
-    pub(crate) fn new(context: &Context, nodes: &mut Informer<Node>, pods: &mut Informer<Pod>) -> Arc<Self> {
+    /// Says what it reads and what wakes it.
+    pub(crate) fn setup(manager: &mut Manager, context: &Context) {
+        let name = "pod-garbage-collector-controller";
+        let mut controller = Builder::managed_by(manager, name, "orphaned_pods_nodes").workers(WORKERS);
         let this = Arc::new(Self {
             client: context.client.clone(),
             threshold: context.config.terminated_pod_threshold,
-            nodes: nodes.cache(),
-            pods: pods.cache(),
-            by_node: pods.index(pod_state::by_node()),
-            finished: pods.index(Index::new("finished", |pod, put| {
+            nodes: controller.reads(),
+            pods: controller.reads(),
+            by_node: controller.index(pod_state::by_node()),
+            finished: controller.index(Index::new("finished", |pod: &Pod, put| {
                 if pod_state::is_finished(pod) {
                     put(FINISHED);
                 }
             })),
-            queue: context.queue("orphaned_pods_nodes"),
             quarantine: context.config.missing_node_quarantine,
             missing: Mutex::default(),
         });
-        let controller = this.clone();
-        pods.on_change(move |change| {
-            let pod = change.latest();
-            if !matches!(change, Change::Deleted(_)) && controller.suspicion(pod).is_some() {
-                controller.queue.add(Key::of(pod.as_ref()));
-            }
-        });
-        let controller = this.clone();
-        nodes.on_change(move |change| {
-            let name = change.latest().metadata.name.clone().unwrap_or_default();
-            if !matches!(change, Change::Deleted(_)) {
-                controller.missing.lock().forget(&name);
-                return;
-            }
-            for pod in controller.by_node.get(&name) {
-                controller.queue.add(Key::of(pod.as_ref()));
-            }
-        });
-        this
+        controller.on_change(&this, Self::pod_changed);
+        controller.on_change(&this, Self::node_changed);
+        controller.every(COUNT_PERIOD, &this, Self::look_around);
+        controller.complete(this);
     }
 
-    /// Reconciles until `shutdown`.
-    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
-        let queue = self.queue.clone();
-        let this = self.clone();
-        let work = controller::run("pod-gc", queue, WORKERS, shutdown.clone(), move |key| {
-            let this = this.clone();
-            async move { this.reconcile(key).await }
-        });
-        let count = async {
-            let mut ticks = tokio::time::interval(COUNT_PERIOD);
-            loop {
-                tokio::select! {
-                    () = shutdown.cancelled() => return,
-                    _ = ticks.tick() => self.look_around(),
-                }
-            }
-        };
-        tokio::join!(work, count);
+    fn pod_changed(&self, change: &Change<'_, Pod>, queue: &Queue) {
+        let pod = change.latest();
+        if !matches!(change, Change::Deleted(_)) && self.suspicion(pod).is_some() {
+            queue.add(Key::of(pod.as_ref()));
+        }
+    }
+
+    fn node_changed(&self, change: &Change<'_, Node>, queue: &Queue) {
+        let name = change.latest().metadata.name.as_deref().unwrap_or_default();
+        if matches!(change, Change::Deleted(_)) {
+            self.by_node.get(name).iter().for_each(|pod| queue.add(Key::of(pod.as_ref())));
+        } else {
+            self.missing.lock().forget(name);
+        }
     }
 
     /// Finds what no event tells: too many finished pods, and missing nodes that no pod names any more.
-    fn look_around(&self) {
-        for pod in self.surplus() {
-            self.queue.add(Key::of(pod.as_ref()));
-        }
+    fn look_around(&self, queue: &Queue) {
+        self.surplus().iter().for_each(|pod| queue.add(Key::of(pod.as_ref())));
         self.missing.lock().keep(|node| self.by_node.count(node) > 0);
     }
 
@@ -127,7 +105,9 @@ impl PodGcController {
         let exists = !node.is_empty() && self.nodes.get(&Key::new("", node)).is_some();
         suspicion(pod, exists)
     }
+}
 
+impl Reconciler for PodGcController {
     async fn reconcile(&self, key: Key) -> Outcome {
         let Some(pod) = self.pods.get(&key) else { return Ok(None) };
         match self.suspicion(&pod) {
@@ -155,7 +135,9 @@ impl PodGcController {
             None => Ok(None),
         }
     }
+}
 
+impl PodGcController {
     async fn remove(&self, key: &Key, pod: &Pod, why: Removal) -> Outcome {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
         if let Some(status) = failed_status(pod, why) {

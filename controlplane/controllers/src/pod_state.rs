@@ -26,7 +26,7 @@ pub(crate) fn node_name(pod: &Pod) -> &str {
 
 /// The pods of each node; those that are not bound are not in it.
 pub(crate) fn by_node() -> Index<Pod> {
-    Index::new("node", |pod, put| {
+    Index::new("node", |pod: &Pod, put| {
         let node = node_name(pod);
         if !node.is_empty() {
             put(node);

@@ -9,27 +9,22 @@ use std::{borrow::Cow, sync::Arc};
 
 use k8s_openapi::{
     api::apps::v1::{ReplicaSet, ReplicaSetStatus},
-    apimachinery::pkg::apis::meta::v1::OwnerReference,
     jiff::Timestamp,
 };
-use kube::{Api, Client, api::PostParams, core::SelectorExt};
-use tokio_util::sync::CancellationToken;
+use kube::{Api, Client, api::PostParams};
 
 use crate::{
-    cache::{
-        By, Cache, Change, Index, Key, controlled_by,
-        labels::{pair_key, pair_of, selecting},
-    },
+    Manager,
+    builder::Builder,
+    cache::{By, Cache, Index, Key, controlled_by},
     claim::claim_all,
     context::Context,
-    controller::{self, CallContext, Outcome, ReconcileError, ignore_missing, or_event},
+    controller::{CallContext, Outcome, ReconcileError, Reconciler, ignore_missing, or_event},
     errors::{is_namespace_terminating, message_of},
-    informer::Informer,
     owner::{controller_of, selector_of},
     pod::Pod,
     pod_control::PodControl,
     pod_state,
-    work_queue::WorkQueue,
 };
 
 mod plan;
@@ -42,84 +37,31 @@ use plan::{ManageFailure, ScalePlan};
 const WORKERS: usize = 8;
 const COMPONENT: &str = "replicaset-controller";
 
-/// The controller; all its state is in caches, its queue and its control.
+/// The controller; all its state is in caches and its control.
 pub(crate) struct ReplicaSetController {
     client: Client,
     replica_sets: Arc<Cache<ReplicaSet>>,
     siblings: By<ReplicaSet>,
-    selecting: By<ReplicaSet>,
     pods: By<Pod>,
-    queue: Arc<WorkQueue<Key>>,
     control: PodControl,
 }
 
 impl ReplicaSetController {
-    /// Registers with the informers; nothing happens before [`ReplicaSetController::run`].
-    pub(crate) fn new(
-        context: &Context,
-        replica_sets: &mut Informer<ReplicaSet>,
-        pods: &mut Informer<Pod>,
-    ) -> Arc<Self> {
-        let queue = context.queue("replicaset");
-        let this = Arc::new(Self {
+    /// Says what it reads and what wakes it.
+    pub(crate) fn setup(manager: &mut Manager, context: &Context) {
+        let mut controller = Builder::managed_by(manager, "replicaset-controller", "replicaset").workers(WORKERS);
+        let this = Self {
             client: context.client.clone(),
-            replica_sets: replica_sets.cache(),
-            siblings: replica_sets.index(Index::by_controller()),
-            selecting: replica_sets.index(Index::new("selects", |rs, put| {
-                put(&pair_key(rs.metadata.namespace.as_deref().unwrap_or_default(), pair_of(&rs.spec.selector)));
-            })),
-            pods: pods.index(Index::by_controller()),
-            control: PodControl::new(context, COMPONENT, pods, &queue),
-            queue,
-        });
-        let controller = this.clone();
-        replica_sets.on_change(move |change| controller.queue.add(Key::of(change.latest().as_ref())));
-        let controller = this.clone();
-        pods.on_change(move |change| controller.pod_changed(change));
-        this
+            replica_sets: controller.for_kind(),
+            siblings: controller.index(Index::by_controller()),
+            pods: controller.owns(|rs: &ReplicaSet| Some(&rs.spec.selector)),
+            control: PodControl::new(context, COMPONENT, &mut controller),
+        };
+        controller.complete(Arc::new(this));
     }
+}
 
-    /// Reconciles until `shutdown`.
-    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
-        let queue = self.queue.clone();
-        controller::run("replicaset", queue, WORKERS, shutdown, move |key| {
-            let this = self.clone();
-            async move { this.reconcile(key).await }
-        })
-        .await;
-    }
-
-    fn pod_changed(&self, change: &Change<'_, Pod>) {
-        let pod = change.latest();
-        let before = if let Change::Updated { old, .. } = change { Some(old) } else { None };
-        let (owner, former) = (owner_key(pod), before.and_then(|old| owner_key(old)));
-        if let Some(former) = former.clone().filter(|_| former != owner) {
-            self.queue.add(former);
-        }
-        match owner {
-            Some(owner) => self.queue.add(owner),
-            None if matches!(change, Change::Deleted(_)) => {}
-            None if before.is_none_or(|old| former.is_some() || old.metadata.labels != pod.metadata.labels) => {
-                self.wake_possible_owners(pod);
-            }
-            None => {}
-        }
-    }
-
-    /// An orphan may be adopted by any ReplicaSet that selects it.
-    fn wake_possible_owners(&self, pod: &Pod) {
-        let Some(labels) = pod.metadata.labels.as_ref().filter(|labels| !labels.is_empty()) else { return };
-        if controller_of(&pod.metadata).is_some() {
-            return;
-        }
-        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        for rs in selecting(&self.selecting, namespace, labels) {
-            if selector_of(&rs.spec.selector).is_some_and(|selector| selector.matches(labels)) {
-                self.queue.add(Key::of(rs.as_ref()));
-            }
-        }
-    }
-
+impl Reconciler for ReplicaSetController {
     async fn reconcile(&self, key: Key) -> Outcome {
         let Some(rs) = self.replica_sets.get(&key) else { return Ok(None) };
         if !self.control.writes.settled(&key).await.during("list pods")? {
@@ -141,7 +83,9 @@ impl ReplicaSetController {
             None => Ok(again),
         }
     }
+}
 
+impl ReplicaSetController {
     /// The pods that belong to `rs`, after adopting and releasing.
     async fn claim_pods(&self, rs: &ReplicaSet) -> Result<Vec<Arc<Pod>>, ReconcileError> {
         let Some(selector) = selector_of(&rs.spec.selector) else { return Ok(Vec::new()) };
@@ -209,11 +153,4 @@ impl ReplicaSetController {
         or_event(written.during("update ReplicaSet status"))?;
         Ok(())
     }
-}
-
-/// The ReplicaSet that controls `pod`.
-fn owner_key(pod: &Pod) -> Option<Key> {
-    let owner: &OwnerReference = controller_of(&pod.metadata)?;
-    (owner.kind == "ReplicaSet" && owner.api_version.starts_with("apps/"))
-        .then(|| Key::new(pod.metadata.namespace.clone().unwrap_or_default(), owner.name.clone()))
 }

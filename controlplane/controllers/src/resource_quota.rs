@@ -20,19 +20,17 @@ use kube::{
     core::discovery::ApiResource,
 };
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use crate::{
+    Manager,
+    builder::{Builder, Queue},
     cache::{Cache, Change, Key},
     context::Context,
-    controller::{self, CallContext, Outcome, ReconcileError},
+    controller::{CallContext, Outcome, ReconcileError, Reconciler},
     errors::is_not_found,
-    garbage_collector::GarbageCollector,
-    informer::Informer,
     pod::Pod,
     pod_state,
     served_kinds::ServedKinds,
-    work_queue::WorkQueue,
 };
 
 /// Quotas counted at once.
@@ -45,75 +43,57 @@ const SETTLE: Duration = Duration::from_millis(50);
 const MEASURED: [(&str, &str); 3] =
     [("pods", "Pod"), ("services", "Service"), ("persistentvolumeclaims", "PersistentVolumeClaim")];
 
-/// The controller; its state is in the cache and the queue.
+/// The controller; its state is in the cache.
 pub(crate) struct ResourceQuotaController {
     client: Client,
     kinds: Arc<ServedKinds>,
     quotas: Arc<Cache<ResourceQuota>>,
-    queue: Arc<WorkQueue<Key>>,
 }
 
 impl ResourceQuotaController {
-    /// Registers with the informers of quotas and of what changes its use without going, and with the collector, which
-    /// sees everything that goes.
-    pub(crate) fn new(
-        context: &Context,
-        kinds: Arc<ServedKinds>,
-        collector: &Arc<GarbageCollector>,
-        quotas: &mut Informer<ResourceQuota>,
-        (pods, services): (&mut Informer<Pod>, &mut Informer<Service>),
-    ) -> Arc<Self> {
-        let queue = context.queue("resource_quota");
-        let this = Arc::new(Self { client: context.client.clone(), kinds, quotas: quotas.cache(), queue });
-        let queue = this.queue.clone();
-        quotas.on_change(move |change| {
-            let key = Key::of(change.latest().as_ref());
-            match change {
-                Change::Added(_) => queue.add(key),
-                // Its own writes and admission's change the status alone.
-                Change::Updated { old, new } if old.spec != new.spec => queue.add(key),
-                Change::Updated { .. } | Change::Deleted(_) => {}
+    /// Says what it reads and what wakes it: what changes a use without going, and everything that goes.
+    pub(crate) fn setup(manager: &mut Manager, context: &Context) {
+        let mut controller =
+            Builder::managed_by(manager, "resourcequota-controller", "resource_quota").workers(WORKERS);
+        let (client, kinds) = (context.client.clone(), context.kinds.clone());
+        let this = Arc::new(Self { client, kinds, quotas: controller.reads() });
+        controller.on_change(&this, Self::quota_changed);
+        controller.on_change(&this, |this, change: &Change<'_, Pod>, queue| match change {
+            Change::Updated { old, new } if pod_state::is_active(old) && !pod_state::is_active(new) => {
+                this.look_again(new.metadata.namespace.as_deref(), queue);
             }
+            _ => {}
         });
-        let controller = this.clone();
-        pods.on_change(move |change| {
-            if let Change::Updated { old, new } = change
-                && pod_state::is_active(old)
-                && !pod_state::is_active(new)
-            {
-                controller.look_again(new.metadata.namespace.as_deref().unwrap_or_default());
+        controller.on_change(&this, |this, change: &Change<'_, Service>, queue| match change {
+            Change::Updated { old, new } if old.spec != new.spec => {
+                this.look_again(new.metadata.namespace.as_deref(), queue);
             }
+            _ => {}
         });
-        let controller = this.clone();
-        services.on_change(move |change| {
-            if let Change::Updated { old, new } = change
-                && old.spec != new.spec
-            {
-                controller.look_again(new.metadata.namespace.as_deref().unwrap_or_default());
-            }
-        });
-        let controller = this.clone();
-        collector.on_removed(move |namespace| controller.look_again(namespace));
-        this
+        let (of_removals, queue) = (this.clone(), controller.queue());
+        context.removals.on_removed(move |namespace| of_removals.look_again(Some(namespace), &queue));
+        controller.complete(this);
     }
 
-    /// Something in the namespace may use less.
-    fn look_again(&self, namespace: &str) {
-        for quota in self.quotas.in_namespace(namespace, |_| true) {
-            self.queue.add_after(Key::of(quota.as_ref()), SETTLE);
+    fn quota_changed(&self, change: &Change<'_, ResourceQuota>, queue: &Queue) {
+        let key = Key::of(change.latest().as_ref());
+        match change {
+            Change::Added(_) => queue.add(key),
+            // Its own writes and admission's change the status alone.
+            Change::Updated { old, new } if old.spec != new.spec => queue.add(key),
+            Change::Updated { .. } | Change::Deleted(_) => {}
         }
     }
 
-    /// Reconciles until `shutdown`.
-    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
-        let queue = self.queue.clone();
-        controller::run("resource-quota", queue, WORKERS, shutdown, move |key| {
-            let this = self.clone();
-            async move { this.reconcile(key).await }
-        })
-        .await;
+    /// Something in the namespace may use less.
+    fn look_again(&self, namespace: Option<&str>, queue: &Queue) {
+        for quota in self.quotas.in_namespace(namespace.unwrap_or_default(), |_| true) {
+            queue.add_after(Key::of(quota.as_ref()), SETTLE);
+        }
     }
+}
 
+impl Reconciler for ResourceQuotaController {
     async fn reconcile(&self, key: Key) -> Outcome {
         let api: Api<ResourceQuota> = Api::namespaced(self.client.clone(), &key.namespace);
         // Not from the cache: its revision says that nothing was charged since before the count.
@@ -134,7 +114,9 @@ impl ResourceQuotaController {
         }
         Ok(Some(RESYNC))
     }
+}
 
+impl ResourceQuotaController {
     /// What is used of everything that a quota limits.
     async fn count(&self, namespace: &str, spec: &Value) -> Result<Amounts, ReconcileError> {
         let names: Vec<&str> = spec["hard"].as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();

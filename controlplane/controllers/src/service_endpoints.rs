@@ -1,6 +1,6 @@
 //! What EndpointSlices and Endpoints have in common: which pods a Service has, on which ports, and when to look.
 //!
-//! Pure but for [`ServiceTrigger`], which only adds keys to queues.
+//! Pure but for [`wake_services`], which only adds keys to queues.
 //!
 //! Source: `k8s.io/endpointslice/util` and `pkg/api/v1/pod/util.go` (FindPort) at v1.37.
 
@@ -13,14 +13,13 @@ use k8s_openapi::{
 };
 
 use crate::{
+    builder::{Builder, Queue},
     cache::{
         By, Change, Index, Key,
         labels::{Pair, pair_key, selecting},
     },
-    informer::Informer,
     pod::{Container, Pod},
     pod_state,
-    work_queue::WorkQueue,
 };
 
 /// The label of a headless Service's endpoints.
@@ -125,59 +124,38 @@ pub(crate) fn hostname(service: &Service, pod: &Pod) -> Option<String> {
     (spec.subdomain == service.metadata.name).then_some(hostname)
 }
 
-/// Adds the keys of Services whose endpoints may have changed to a queue.
-pub(crate) struct ServiceTrigger {
-    selecting: By<Service>,
-    queues: Vec<Arc<WorkQueue<Key>>>,
+/// Wakes a controller of Services for those whose endpoints may have changed.
+pub(crate) fn wake_services(controller: &mut Builder<'_>) {
+    let selecting = controller.index(Index::new("selects", |service: &Service, put| {
+        // Without a selector it has no pods.
+        if let Some(pair) = pair_of(service) {
+            put(&pair_key(service.metadata.namespace.as_deref().unwrap_or_default(), Some(pair)));
+        }
+    }));
+    controller.on_change(&Arc::new(selecting), pod_changed);
 }
 
-impl ServiceTrigger {
-    /// Registers with the informers.
-    pub(crate) fn install(
-        queues: Vec<Arc<WorkQueue<Key>>>,
-        services: &mut Informer<Service>,
-        pods: &mut Informer<Pod>,
-    ) {
-        let index = Index::new("selects", |service: &Service, put| {
-            // Without a selector it has no pods.
-            if let Some(pair) = pair_of(service) {
-                put(&pair_key(service.metadata.namespace.as_deref().unwrap_or_default(), Some(pair)));
-            }
-        });
-        let trigger = Arc::new(Self { selecting: services.index(index), queues });
-        let of_services = trigger.clone();
-        services.on_change(move |change| of_services.add(&Key::of(change.latest().as_ref())));
-        pods.on_change(move |change| trigger.pod_changed(change));
-    }
-
-    fn add(&self, key: &Key) {
-        self.queues.iter().for_each(|queue| queue.add(key.clone()));
-    }
-
-    fn pod_changed(&self, change: &Change<'_, Pod>) {
-        let mut keys = BTreeSet::new();
-        match change {
-            Change::Added(pod) | Change::Deleted(pod) => self.collect(pod, &mut keys),
-            Change::Updated { old, new } => {
-                let relabelled = old.metadata.labels != new.metadata.labels;
-                if !relabelled && !matters(old, new) {
-                    return;
-                }
-                self.collect(new, &mut keys);
-                if relabelled {
-                    self.collect(old, &mut keys);
-                }
-            }
-        }
-        keys.iter().for_each(|key| self.add(key));
-    }
-
-    fn collect(&self, pod: &Pod, keys: &mut BTreeSet<Key>) {
+fn pod_changed(by_pair: &By<Service>, change: &Change<'_, Pod>, queue: &Queue) {
+    let mut keys = BTreeSet::new();
+    let mut collect = |pod: &Pod| {
         let Some(labels) = &pod.metadata.labels else { return };
-        let mut services = selecting(&self.selecting, pod.metadata.namespace.as_deref().unwrap_or_default(), labels);
+        let mut services = selecting(by_pair, pod.metadata.namespace.as_deref().unwrap_or_default(), labels);
         services.retain(|service| selects(service, pod));
         keys.extend(services.iter().map(|service| Key::of(service.as_ref())));
+    };
+    match change {
+        Change::Added(pod) | Change::Deleted(pod) => collect(pod),
+        Change::Updated { old, new } => {
+            let relabelled = old.metadata.labels != new.metadata.labels;
+            if relabelled || matters(old, new) {
+                collect(new);
+            }
+            if relabelled {
+                collect(old);
+            }
+        }
     }
+    keys.into_iter().for_each(|key| queue.add(key));
 }
 
 /// Whether a change of a pod shows in an endpoint.

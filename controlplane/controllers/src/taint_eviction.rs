@@ -23,19 +23,18 @@ use kube::{
 };
 use parking_lot::Mutex;
 use serde_json::json;
-use tokio_util::sync::CancellationToken;
 
 use crate::{
+    Manager,
+    builder::{Builder, Queue},
     cache::{By, Cache, Change, Key},
     context::Context,
-    controller::{self, CallContext, Outcome},
+    controller::{CallContext, Outcome, ReconcileError, Reconciler},
     errors::is_not_found,
     event_recorder::{EventRecorder, EventType},
-    informer::Informer,
     node_lifecycle::plan::{NO_EXECUTE, NOT_READY, UNREACHABLE},
     pod::Pod,
     pod_state,
-    work_queue::WorkQueue,
 };
 
 /// Pods worked on at once.
@@ -44,7 +43,7 @@ const COMPONENT: &str = "taint-eviction-controller";
 /// What admission writes into pods that say nothing about nodes that are down.
 const ADMITTED_SECONDS: i64 = 300;
 
-/// The controller; its state is in caches and its queue.
+/// The controller; its state is in caches and `exposed`.
 pub(crate) struct TaintEvictionController {
     client: Client,
     recorder: EventRecorder,
@@ -52,49 +51,39 @@ pub(crate) struct TaintEvictionController {
     nodes: Arc<Cache<Node>>,
     pods: Arc<Cache<Pod>>,
     pods_by_node: By<Pod>,
-    queue: Arc<WorkQueue<Key>>,
     /// Since when each endangered pod is under which taints.
     exposed: Mutex<HashMap<Key, Exposure>>,
 }
 
 impl TaintEvictionController {
-    /// Registers with the informers; nothing happens before [`TaintEvictionController::run`].
-    pub(crate) fn new(context: &Context, nodes: &mut Informer<Node>, pods: &mut Informer<Pod>) -> Arc<Self> {
+    /// Says what it reads and what wakes it.
+    pub(crate) fn setup(manager: &mut Manager, context: &Context) {
+        let mut controller =
+            Builder::managed_by(manager, "taint-eviction-controller", "noexec_taint_pod").workers(WORKERS);
         let this = Arc::new(Self {
             client: context.client.clone(),
             recorder: context.recorder.clone(),
             default_seconds: context.config.eviction_timeout,
-            nodes: nodes.cache(),
-            pods: pods.cache(),
-            pods_by_node: pods.index(pod_state::by_node()),
-            queue: context.queue("noexec_taint_pod"),
+            nodes: controller.reads(),
+            pods: controller.reads(),
+            pods_by_node: controller.index(pod_state::by_node()),
             exposed: Mutex::default(),
         });
-        let controller = this.clone();
-        nodes.on_change(move |change| controller.node_changed(change));
-        let controller = this.clone();
-        pods.on_change(move |change| {
-            let pod = change.latest();
-            if matches!(change, Change::Deleted(_)) {
-                controller.exposed.lock().remove(&Key::of(pod.as_ref()));
-            } else if controller.is_endangered(pod) {
-                controller.queue.add(Key::of(pod.as_ref()));
-            }
-        });
-        this
+        controller.on_change(&this, Self::node_changed);
+        controller.on_change(&this, Self::pod_changed);
+        controller.complete(this);
     }
 
-    /// Reconciles until `shutdown`.
-    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
-        let queue = self.queue.clone();
-        controller::run("taint-eviction", queue, WORKERS, shutdown, move |key| {
-            let this = self.clone();
-            async move { this.reconcile(key).await }
-        })
-        .await;
+    fn pod_changed(&self, change: &Change<'_, Pod>, queue: &Queue) {
+        let pod = change.latest();
+        if matches!(change, Change::Deleted(_)) {
+            self.exposed.lock().remove(&Key::of(pod.as_ref()));
+        } else if self.is_endangered(pod) {
+            queue.add(Key::of(pod.as_ref()));
+        }
     }
 
-    fn node_changed(&self, change: &Change<'_, Node>) {
+    fn node_changed(&self, change: &Change<'_, Node>, queue: &Queue) {
         let before = match change {
             Change::Updated { old, .. } => no_execute(old),
             _ => Vec::new(),
@@ -106,7 +95,7 @@ impl TaintEvictionController {
         }
         let name = node.metadata.name.as_deref().unwrap_or_default();
         for pod in self.pods_by_node.get(name) {
-            self.queue.add(Key::of(pod.as_ref()));
+            queue.add(Key::of(pod.as_ref()));
         }
     }
 
@@ -114,7 +103,9 @@ impl TaintEvictionController {
         let name = pod_state::node_name(pod);
         !name.is_empty() && self.nodes.get(&Key::new("", name)).is_some_and(|node| !no_execute(&node).is_empty())
     }
+}
 
+impl Reconciler for TaintEvictionController {
     async fn reconcile(&self, key: Key) -> Outcome {
         let pod = self.pods.get(&key).filter(|pod| pod_state::is_active(pod));
         let Some((pod, node)) = pod.and_then(|pod| {
@@ -145,7 +136,9 @@ impl TaintEvictionController {
             _ => Ok(None),
         }
     }
+}
 
+impl TaintEvictionController {
     /// Brings up to date since when the pod is under its node's taints.
     fn expose(&self, key: &Key, pod: &Pod, taints: &[Taint], now: Timestamp) -> Exposure {
         let mut all = self.exposed.lock();
@@ -157,7 +150,7 @@ impl TaintEvictionController {
     }
 
     /// Tells others why the pod goes.
-    async fn mark_disrupted(&self, key: &Key, pod: &Pod) -> Result<(), controller::ReconcileError> {
+    async fn mark_disrupted(&self, key: &Key, pod: &Pod) -> Result<(), ReconcileError> {
         if pod_state::condition(pod, pod_state::DISRUPTION_TARGET).is_some_and(|condition| condition.status == "True") {
             return Ok(());
         }

@@ -9,50 +9,38 @@ use kube::{
     Api, Client,
     api::{DeleteParams, Preconditions},
 };
-use tokio_util::sync::CancellationToken;
 
 use crate::{
+    Manager,
+    builder::Builder,
     cache::{Cache, Key},
     context::Context,
-    controller::{self, CallContext, Outcome},
+    controller::{CallContext, Outcome, Reconciler},
     errors::is_not_found,
-    informer::Informer,
-    work_queue::WorkQueue,
+    informers::Source,
 };
 
 /// The `type` of the Secrets that are tokens.
-pub(crate) const TOKEN_TYPE: &str = "bootstrap.kubernetes.io/token";
+const TOKEN_TYPE: &str = "bootstrap.kubernetes.io/token";
+pub(crate) const EXPIRATION: &str = "expiration";
 
-/// The controller; its state is in the cache and the queue.
+/// The controller; its state is in the cache.
 pub(crate) struct TokenCleaner {
     client: Client,
     secrets: Arc<Cache<Secret>>,
-    queue: Arc<WorkQueue<Key>>,
 }
 
 impl TokenCleaner {
-    /// Registers with an informer of bootstrap token Secrets.
-    pub(crate) fn new(context: &Context, secrets: &mut Informer<Secret>) -> Arc<Self> {
-        let this = Arc::new(Self {
-            client: context.client.clone(),
-            secrets: secrets.cache(),
-            queue: context.queue("token_cleaner"),
-        });
-        let queue = this.queue.clone();
-        secrets.on_change(move |change| queue.add(Key::of(change.latest().as_ref())));
-        this
+    /// Says what it reads and what wakes it.
+    pub(crate) fn setup(manager: &mut Manager, context: &Context) {
+        let mut controller = Builder::managed_by(manager, "token-cleaner-controller", "token_cleaner");
+        controller.select(Source::<Secret>::in_namespace("kube-system").fields(format!("type={TOKEN_TYPE}")));
+        let this = Self { client: context.client.clone(), secrets: controller.for_kind() };
+        controller.complete(Arc::new(this));
     }
+}
 
-    /// Reconciles until `shutdown`.
-    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
-        let queue = self.queue.clone();
-        controller::run("token-cleaner", queue, 1, shutdown, move |key| {
-            let this = self.clone();
-            async move { this.reconcile(key).await }
-        })
-        .await;
-    }
-
+impl Reconciler for TokenCleaner {
     async fn reconcile(&self, key: Key) -> Outcome {
         let Some(secret) = self.secrets.get(&key) else { return Ok(None) };
         let Some(left) = time_left(&secret, Timestamp::now()) else { return Ok(None) };
@@ -71,16 +59,6 @@ impl TokenCleaner {
         }
     }
 }
-
-/// Drops everything but the expiration, the secret itself first of all.
-pub(crate) fn trim(secret: &mut Secret) {
-    if let Some(data) = &mut secret.data {
-        data.retain(|key, _| key == EXPIRATION);
-    }
-    secret.metadata.annotations = None;
-}
-
-const EXPIRATION: &str = "expiration";
 
 /// How long the token is valid; `None` for one without an end, zero also for an end that cannot be read.
 fn time_left(secret: &Secret, now: Timestamp) -> Option<Duration> {

@@ -11,83 +11,58 @@ use kube::{
     Api, Client,
     api::{DeleteParams, Preconditions},
 };
-use tokio_util::sync::CancellationToken;
 
 use crate::{
+    Manager,
+    builder::{Builder, Queue},
     cache::{By, Cache, Change, Index, Key},
     context::Context,
-    controller::{self, CallContext, Outcome, ignore_missing},
-    informer::Informer,
-    work_queue::WorkQueue,
+    controller::{CallContext, Outcome, Reconciler, ignore_missing},
+    informers::Source,
 };
 
 /// The only type that is watched.
-pub(crate) const SECRET_TYPE: &str = "kubernetes.io/service-account-token";
+const SECRET_TYPE: &str = "kubernetes.io/service-account-token";
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
 const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 /// Secrets worked on at once.
 const WORKERS: usize = 2;
 
-/// The controller; its state is in caches and its queue.
+/// The controller; its state is in caches.
 pub(crate) struct TokenSecretsController {
     client: Client,
     secrets: Arc<Cache<Secret>>,
     by_account: By<Secret>,
-    queue: Arc<WorkQueue<Key>>,
-}
-
-/// What a Secret says of its account is all that is looked at.
-pub(crate) fn trim(secret: &mut Secret) {
-    secret.data = None;
-    secret.metadata.managed_fields = None;
 }
 
 impl TokenSecretsController {
-    /// Registers with the informers; nothing happens before [`TokenSecretsController::run`].
-    pub(crate) fn new(
-        context: &Context,
-        secrets: &mut Informer<Secret>,
-        accounts: &mut Informer<ServiceAccount>,
-    ) -> Arc<Self> {
+    /// Says what it reads and what wakes it.
+    pub(crate) fn setup(manager: &mut Manager, context: &Context) {
+        let name = "serviceaccount-token-controller";
+        let mut controller = Builder::managed_by(manager, name, "serviceaccount_tokens_secret").workers(WORKERS);
+        controller.select(Source::<Secret>::all().fields(format!("type={SECRET_TYPE}")));
         let this = Arc::new(Self {
             client: context.client.clone(),
-            secrets: secrets.cache(),
-            by_account: secrets.index(Index::new("account", |secret, put| {
+            secrets: controller.for_kind(),
+            by_account: controller.index(Index::new("account", |secret: &Secret, put| {
                 if let Some(account) = annotation(secret, ACCOUNT) {
                     put(&Key::new(secret.metadata.namespace.as_deref().unwrap_or_default(), account).to_string());
                 }
             })),
-            queue: context.queue("serviceaccount_tokens_secret"),
         });
-        let queue = this.queue.clone();
-        secrets.on_change(move |change| queue.add(Key::of(change.latest().as_ref())));
-        let controller = this.clone();
-        accounts.on_change(move |change| {
-            if matches!(change, Change::Deleted(_)) {
-                controller.account_gone(change.latest());
-            }
-        });
-        this
+        controller.on_change(&this, Self::account_changed);
+        controller.complete(this);
     }
 
-    /// Reconciles until `shutdown`.
-    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
-        let queue = self.queue.clone();
-        controller::run("token-secrets", queue, WORKERS, shutdown, move |key| {
-            let this = self.clone();
-            async move { this.reconcile(key).await }
-        })
-        .await;
-    }
-
-    fn account_gone(&self, account: &ServiceAccount) {
-        let namespace = account.metadata.namespace.as_deref().unwrap_or_default();
-        let name = account.metadata.name.as_deref().unwrap_or_default();
-        for secret in self.by_account.get(&Key::new(namespace, name).to_string()) {
-            self.queue.add(Key::of(secret.as_ref()));
+    fn account_changed(&self, change: &Change<'_, ServiceAccount>, queue: &Queue) {
+        if let Change::Deleted(account) = change {
+            let secrets = self.by_account.get(&Key::of(account.as_ref()).to_string());
+            secrets.iter().for_each(|secret| queue.add(Key::of(secret.as_ref())));
         }
     }
+}
 
+impl Reconciler for TokenSecretsController {
     async fn reconcile(&self, key: Key) -> Outcome {
         let Some(secret) = self.secrets.get(&key) else { return Ok(None) };
         let Some(name) = annotation(&secret, ACCOUNT) else { return Ok(None) };

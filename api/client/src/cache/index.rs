@@ -6,7 +6,7 @@ use std::{cmp::Ordering, collections::HashMap, fmt, sync::Arc};
 
 use kube::Resource;
 
-use super::Cache;
+use super::{Cache, owner::controller_of};
 
 /// What an index is and which keys it has for an object: none, one or several.
 pub struct Index<K> {
@@ -15,24 +15,23 @@ pub struct Index<K> {
 }
 
 /// Calls what it is given with each key of an object.
-type Keys<K> = fn(&K, &mut dyn FnMut(&str));
+type Keys<K> = Box<dyn Fn(&K, &mut dyn FnMut(&str)) + Send + Sync>;
 
 impl<K: Resource> Index<K> {
     /// `keys` calls what it is given with each key of the object. Pure; `name` says which index it is.
-    pub const fn new(name: &'static str, keys: Keys<K>) -> Self {
-        Self { name, keys }
+    pub fn new(name: &'static str, keys: impl Fn(&K, &mut dyn FnMut(&str)) + Send + Sync + 'static) -> Self {
+        Self { name, keys: Box::new(keys) }
     }
 
     /// By the object's controller: [`controlled_by`], [`orphans_of`].
     ///
     /// Source: `AddPodControllerIndexer` in `pkg/controller/controller_utils.go` at v1.37.
     #[must_use]
-    pub const fn by_controller() -> Self {
-        Self::new("controller", |object, put| {
+    pub fn by_controller() -> Self {
+        Self::new("controller", |object: &K, put| {
             let meta = object.meta();
-            let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
             let namespace = meta.namespace.as_deref().unwrap_or_default();
-            put(&controlled_by(namespace, owner.map_or("", |owner| &owner.uid)));
+            put(&controlled_by(namespace, controller_of(meta).map_or("", |owner| &owner.uid)));
         })
     }
 }

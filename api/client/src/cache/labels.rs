@@ -36,8 +36,8 @@ pub fn pair_key(namespace: &str, pair: Option<Pair<'_>>) -> String {
 
 /// Objects by each of their labels, for [`Selected`].
 #[must_use]
-pub const fn by_label<K: Resource>() -> Index<K> {
-    Index::new("label", |object, put| {
+pub fn by_label<K: Resource>() -> Index<K> {
+    Index::new("label", |object: &K, put| {
         let namespace = object.meta().namespace.as_deref().unwrap_or_default();
         for (key, value) in object.meta().labels.iter().flatten() {
             put(&pair_key(namespace, Some((key, value))));
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn an_object_finds_what_may_select_it() {
         let cache = Arc::new(Cache::<ReplicaSet>::new());
-        let by_pair = cache.index(Index::new("selects", |rs, put| {
+        let by_pair = cache.index(Index::new("selects", |rs: &ReplicaSet, put| {
             put(&pair_key(rs.metadata.namespace.as_deref().unwrap_or_default(), pair_of(&rs.spec.selector)));
         }));
         let of = |ns: &str, name: &str, selector: Value| json!({"metadata": {"namespace": ns, "name": name}, "spec": {"selector": selector}});

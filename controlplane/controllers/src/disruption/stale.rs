@@ -3,7 +3,7 @@
 //!
 //! Source: `syncStalePodDisruption` in `pkg/controller/disruption/disruption.go` at v1.37.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use coracle_api::meta;
 use k8s_openapi::jiff::Timestamp;
@@ -14,8 +14,8 @@ use kube::{
 use serde_json::json;
 
 use crate::{
-    cache::Key,
-    controller::{CallContext, Outcome, ignore_missing},
+    cache::{Cache, Key},
+    controller::{CallContext, Outcome, Reconciler, ignore_missing},
     pod::Pod,
     pod_state::{self, DISRUPTION_TARGET},
 };
@@ -37,18 +37,26 @@ pub(super) fn time_left(pod: &Pod, now: Timestamp) -> Option<Duration> {
     Some(TIMEOUT.saturating_sub(waited))
 }
 
-/// Takes the condition back if its time is over.
-pub(super) async fn reconcile(client: &Client, key: &Key, pod: &Pod) -> Outcome {
-    let now = Timestamp::now();
-    match time_left(pod, now) {
-        Some(Duration::ZERO) => {}
-        later => return Ok(later),
+/// Takes conditions back whose time is over.
+pub(super) struct Stale {
+    pub(super) client: Client,
+    pub(super) pods: Arc<Cache<Pod>>,
+}
+
+impl Reconciler for Stale {
+    async fn reconcile(&self, key: Key) -> Outcome {
+        let Some(pod) = self.pods.get(&key) else { return Ok(None) };
+        let now = Timestamp::now();
+        match time_left(&pod, now) {
+            Some(Duration::ZERO) => {}
+            later => return Ok(later),
+        }
+        let condition = json!({"type": DISRUPTION_TARGET, "status": "False", "reason": null, "message": null,
+            "lastTransitionTime": meta::time(now)});
+        let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+        let patched = api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(patch)).await;
+        ignore_missing(patched).during("take the disruption of a Pod back")?;
+        Ok(None)
     }
-    let condition = json!({"type": DISRUPTION_TARGET, "status": "False", "reason": null, "message": null,
-        "lastTransitionTime": meta::time(now)});
-    let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
-    let api: Api<Pod> = Api::namespaced(client.clone(), &key.namespace);
-    let patched = api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(patch)).await;
-    ignore_missing(patched).during("take the disruption of a Pod back")?;
-    Ok(None)
 }
