@@ -74,7 +74,7 @@ impl Scheduler {
 
     pub(crate) async fn run(mut self, mut tasks: Tasks) -> Result<(), SchedulerError> {
         let inbox = Arc::new(Inbox::default());
-        let synced = self.follow(&inbox, &mut tasks);
+        let synced = sync::informers(&self.client, &self.config.name, &inbox).spawn(&mut tasks);
         let ended = tokio::select! {
             ended = tasks.watch() => ended.map_err(SchedulerError::Fed),
             // Deciding on half a picture would crowd the nodes that were listed first.
@@ -85,26 +85,6 @@ impl Scheduler {
         };
         tasks.finish(STOP_TIMEOUT).await;
         ended
-    }
-
-    /// Starts the informers. What is returned ends once all of them have listed what there is.
-    fn follow(&self, inbox: &Arc<Inbox>, tasks: &mut Tasks) -> impl Future<Output = ()> + use<> {
-        let pods = sync::pods(self.client.clone(), &self.config.name, inbox);
-        let nodes = sync::nodes(self.client.clone(), inbox);
-        let namespaces = sync::namespaces(self.client.clone(), inbox);
-        let synced = [pods.synced(), nodes.synced(), namespaces.synced()];
-        let stop = tasks.stop();
-        tasks.add("the scheduler's pods", pods.run(stop.clone()));
-        tasks.add("the scheduler's nodes", nodes.run(stop.clone()));
-        tasks.add("the scheduler's namespaces", namespaces.run(stop));
-        async move {
-            for mut synced in synced {
-                if synced.wait_for(|synced| *synced).await.is_err() {
-                    // The informer has ended, and with it soon this task.
-                    std::future::pending::<()>().await;
-                }
-            }
-        }
     }
 
     async fn decide_and_listen(&mut self, inbox: &Inbox) -> Result<(), SchedulerError> {

@@ -9,12 +9,12 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use coracle_client::{cache::Change, informer::Informer};
+use coracle_client::{cache::Change, informers::Informers};
 use k8s_openapi::{
     NamespaceResourceScope,
     api::core::v1::{Namespace, Node, NodeStatus, Pod},
 };
-use kube::{Api, Client, Resource, ResourceExt, api::ObjectMeta};
+use kube::{Client, Resource, ResourceExt, api::ObjectMeta};
 use serde::Deserialize;
 use tokio::sync::Notify;
 
@@ -161,56 +161,45 @@ impl WatchedPod {
     }
 }
 
-/// The pods that concern the scheduler `name`.
-pub(crate) fn pods(client: Client, name: &str, inbox: &Arc<Inbox>) -> Informer<WatchedPod> {
-    let (inbox, name) = (inbox.clone(), name.to_owned());
-    let informer = Informer::new(Api::all(client), Default::default(), |_| {});
-    let mut informer = informer.only(move |pod: &WatchedPod| pod.concerns(&name));
-    informer.on_change(move |change| {
+/// The informers of all nodes, all namespaces and the pods that concern the scheduler `name`. What they see goes into `inbox`.
+pub(crate) fn informers(client: &Client, name: &str, inbox: &Arc<Inbox>) -> Informers {
+    let name = name.to_owned();
+    let mut informers = Informers::new(client.clone())
+        .only(move |pod: &WatchedPod| pod.concerns(&name))
+        .trim(|node: &mut Node| {
+            node.metadata.annotations = None;
+            if let Some(status) = &mut node.status {
+                let (allocatable, images) = (status.allocatable.take(), status.images.take());
+                *status = NodeStatus { allocatable, images, ..Default::default() };
+            }
+        })
+        .trim(|namespace: &mut Namespace| {
+            namespace.metadata.annotations = None;
+            (namespace.spec, namespace.status) = (None, None);
+        });
+    let of_pods = inbox.clone();
+    informers.of().on_change(move |change: &Change<'_, WatchedPod>| {
         let Some(pod) = &change.latest().info else { return };
-        inbox.put(match change {
+        of_pods.put(match change {
             Change::Added(_) | Change::Updated { .. } => SyncEvent::PodApplied(pod.clone()),
             Change::Deleted(_) => SyncEvent::PodGone(pod.uid.clone()),
         });
     });
-    informer
-}
-
-/// All nodes.
-pub(crate) fn nodes(client: Client, inbox: &Arc<Inbox>) -> Informer<Node> {
-    let inbox = inbox.clone();
-    let mut informer = Informer::new(Api::all(client), Default::default(), |node: &mut Node| {
-        node.metadata.annotations = None;
-        if let Some(status) = &mut node.status {
-            let (allocatable, images) = (status.allocatable.take(), status.images.take());
-            *status = NodeStatus { allocatable, images, ..Default::default() };
-        }
-    });
-    informer.on_change(move |change| {
-        let node = change.latest();
-        inbox.put(match change {
-            Change::Added(_) | Change::Updated { .. } => SyncEvent::NodeApplied(node.clone()),
-            Change::Deleted(_) => SyncEvent::NodeGone(node.name_any()),
+    let of_nodes = inbox.clone();
+    informers.of().on_change(move |change: &Change<'_, Node>| {
+        of_nodes.put(match change {
+            Change::Added(node) | Change::Updated { new: node, .. } => SyncEvent::NodeApplied((*node).clone()),
+            Change::Deleted(node) => SyncEvent::NodeGone(node.name_any()),
         });
     });
-    informer
-}
-
-/// All namespaces.
-pub(crate) fn namespaces(client: Client, inbox: &Arc<Inbox>) -> Informer<Namespace> {
-    let inbox = inbox.clone();
-    let mut informer = Informer::new(Api::all(client), Default::default(), |namespace: &mut Namespace| {
-        namespace.metadata.annotations = None;
-        (namespace.spec, namespace.status) = (None, None);
-    });
-    informer.on_change(move |change| {
-        let namespace = change.latest();
-        inbox.put(match change {
-            Change::Added(_) | Change::Updated { .. } => SyncEvent::NamespaceApplied(namespace.clone()),
-            Change::Deleted(_) => SyncEvent::NamespaceGone(namespace.name_any()),
+    let of_namespaces = inbox.clone();
+    informers.of().on_change(move |change: &Change<'_, Namespace>| {
+        of_namespaces.put(match change {
+            Change::Added(now) | Change::Updated { new: now, .. } => SyncEvent::NamespaceApplied((*now).clone()),
+            Change::Deleted(gone) => SyncEvent::NamespaceGone(gone.name_any()),
         });
     });
-    informer
+    informers
 }
 
 #[cfg(test)]
