@@ -130,6 +130,15 @@ pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     annotations(object)?.get(key)?.as_str()
 }
 
+/// The annotation of a mirror pod, which shows what a node runs from its own files.
+pub const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Whether the pod is a mirror: it is what its node says that it is.
+#[must_use]
+pub fn is_mirror(pod: &Value) -> bool {
+    annotation(pod, MIRROR).is_some()
+}
+
 /// `metadata.deletionTimestamp`
 #[must_use]
 pub fn deletion_timestamp(object: &Value) -> Option<&str> {

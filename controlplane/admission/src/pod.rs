@@ -1,18 +1,9 @@
 //! What the plugins for pods share.
 
-use coracle_api::meta;
 use coracle_registry::fill;
 use serde_json::Value;
 
 use crate::attributes::Attributes;
-
-/// The annotation of a pod that shows what a node runs from its own files.
-pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
-
-/// Whether it is such a pod: it is what the node says it is.
-pub(crate) fn is_mirror(pod: &Value) -> bool {
-    meta::annotation(pod, MIRROR).is_some()
-}
 
 /// The spec of the pod that is made or changed; `None` if the write is about something else.
 pub(crate) fn spec_mut<'a>(attributes: &'a mut Attributes<'_>) -> Option<&'a mut Value> {

@@ -7,7 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use coracle_api::{name as names, status::Status};
+use coracle_api::{meta::is_mirror, name as names, status::Status};
 use coracle_auth::authz::node::References;
 use coracle_registry::{
     cells::{items, string},
@@ -22,7 +22,7 @@ use crate::{
     attributes::{Attributes, Operation},
     parts::Parts,
     plugin::Plugin,
-    pod::{is_mirror, push, spec_mut},
+    pod::{push, spec_mut},
 };
 
 const DEFAULT: &str = "default";
@@ -101,6 +101,10 @@ fn check_mirror(pod: &Value) -> Result<(), &'static str> {
     }
     if !References::of(pod).secrets.is_empty() {
         return Err("a mirror pod may not reference secrets");
+    }
+    let mut sources = items(&pod["spec"]["volumes"]).iter().flat_map(|volume| items(&volume["projected"]["sources"]));
+    if sources.any(|source| source["serviceAccountToken"].is_object()) {
+        return Err("a mirror pod may not use ServiceAccountToken volume projections");
     }
     Ok(())
 }
@@ -181,6 +185,10 @@ mod tests {
     fn a_mirror_pod_may_not_ask_for_an_account_or_a_secret() {
         let mut pod = json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}, "spec": {}});
         assert_eq!(check_mirror(&pod), Ok(()));
+        let token = json!({"serviceAccountToken": {"path": "token"}});
+        pod["spec"]["volumes"] = json!([{"name": "v", "projected": {"sources": [token]}}]);
+        let why = "a mirror pod may not use ServiceAccountToken volume projections";
+        assert_eq!(check_mirror(&pod).unwrap_err(), why);
         pod["spec"]["volumes"] = json!([{"name": "v", "secret": {"secretName": "s"}}]);
         assert_eq!(check_mirror(&pod).unwrap_err(), "a mirror pod may not reference secrets");
         pod["spec"]["serviceAccountName"] = "robot".into();

@@ -4,11 +4,11 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use coracle_api::meta;
+use coracle_api::meta::{self, MIRROR};
 use coracle_auth::authz::node::References;
 use serde_json::Value;
 
-use crate::{certificates::with_subject, pod::MIRROR};
+use crate::certificates::with_subject;
 
 const NODE_SIGNERS: &[&str] = &["kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"];
 /// Labels of upstream's namespaces that a node may set on itself.
@@ -74,7 +74,7 @@ fn own_node(node: &str, name: &str) -> Result<(), String> {
 }
 
 fn mirror_pod(node: &str, uid: Option<&str>, pod: &Value) -> Result<(), String> {
-    if meta::annotation(pod, MIRROR).is_none() {
+    if !meta::is_mirror(pod) {
         return Err(format!("pod does not have {MIRROR:?} annotation, node {node:?} can only create mirror pods"));
     }
     if meta::get_str(pod, &["spec", "nodeName"]) != node {

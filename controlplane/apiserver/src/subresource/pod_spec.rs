@@ -23,7 +23,6 @@ use crate::{
     reply::Reply,
 };
 
-const MIRROR: &str = "kubernetes.io/config.mirror";
 const LISTS: [&str; 2] = ["containers", "initContainers"];
 
 /// Replaces, patches or applies.
@@ -55,10 +54,6 @@ pub(super) async fn write(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
     call.written(written, warnings)
 }
 
-fn is_static(pod: &Value) -> bool {
-    meta::annotation(pod, MIRROR).is_some()
-}
-
 fn set_or_remove(object: &mut Value, field: &str, value: Option<&Value>) {
     let Some(map) = object.as_object_mut() else { return };
     match value.filter(|value| !value.is_null()) {
@@ -80,7 +75,7 @@ fn debugged(wanted: &Value, old: &Value) -> Value {
 fn check_debug(new: &Value, old: &Value) -> FieldErrors {
     const PATH: &str = "spec.ephemeralContainers";
     let mut errors = FieldErrors::default();
-    if is_static(old) {
+    if meta::is_mirror(old) {
         errors.forbidden("", "static pods do not support ephemeral containers");
         return errors;
     }
@@ -128,7 +123,7 @@ fn resized(wanted: &Value, old: &Value) -> Value {
 fn check_resize(new: &Value, old: &Value) -> FieldErrors {
     let mut errors = FieldErrors::default();
     // The node has these from its own files, which nothing here changes.
-    if is_static(old) {
+    if meta::is_mirror(old) {
         errors.forbidden("", "static pods cannot be resized");
         return errors;
     }

@@ -329,6 +329,7 @@ async fn a_mirror_pod_gets_no_account_and_may_not_ask_for_one() {
     let raw = admin().await;
     let mut object = pod("m");
     object["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
+    object["spec"]["nodeName"] = "n1".into();
     object["spec"]["serviceAccountName"] = "default".into();
     let (code, refused) = raw.post(PODS, object.clone()).await;
     let why = "pods \"m\" is forbidden: a mirror pod may not reference service accounts";

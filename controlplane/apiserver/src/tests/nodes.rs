@@ -138,6 +138,30 @@ async fn a_mirror_pod_goes_with_the_node_that_made_it() {
     let said = json!({"status": {"phase": "Running", "podIP": "10.1.2.3"}});
     let (code, answer) = world.node.merge(&format!("{pods}/mirror/status"), said).await;
     assert_eq!((code, &answer["status"]["podIPs"]), (200, &json!([{"ip": "10.1.2.3"}])), "{answer}");
+    let (code, answer) = world.node.get("/api/v1/namespaces/kube-system/serviceaccounts/default").await;
+    assert_eq!(code, 403, "what a node makes lends it nothing: {answer}");
+}
+
+#[tokio::test]
+async fn nobody_makes_a_pod_a_mirror_by_its_annotation() {
+    let world = World::new().await;
+    let annotation = json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}});
+    let said = "metadata.annotations[kubernetes.io/config.mirror]";
+    let unbound = format!("{said}: Invalid value: \"x\": must set spec.nodeName if mirror pod annotation is set");
+    let mut object = pod("new");
+    object["metadata"]["annotations"] = annotation["metadata"]["annotations"].clone();
+    let (code, answer) = world.admin.post(PODS, object.clone()).await;
+    assert_eq!((code, &answer["message"]), (422, &json!(format!("Pod \"new\" is invalid: {unbound}"))));
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {
+        "selector": {"matchLabels": {"app": "new"}}, "template": {"metadata": object["metadata"], "spec": object["spec"]}}});
+    let (code, answer) = world.admin.post("/apis/apps/v1/namespaces/default/deployments", deployment).await;
+    assert!(code == 422 && answer["message"].as_str().unwrap().contains("must set spec.nodeName"), "{answer}");
+    world.pod("p", json!([])).await;
+    let why = format!("Pod \"p\" is invalid: {said}: Forbidden: may not add mirror pod annotation");
+    for path in ["p", "p/status"] {
+        let (code, answer) = world.admin.merge(&format!("{PODS}/{path}"), annotation.clone()).await;
+        assert_eq!((code, &answer["message"]), (422, &json!(why)), "{path}");
+    }
 }
 
 #[tokio::test]

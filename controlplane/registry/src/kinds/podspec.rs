@@ -5,12 +5,14 @@
 //! | [`defaults`], `volume_defaults` | fill in what a spec leaves out |
 //! | [`validate`] | checks a whole spec or template, by way of the others |
 //! | `containers`, `env`, `probes`, `resources` | check containers |
+//! | [`mirror`] | checks the annotation of mirror pods |
 //! | [`warnings`] | what is allowed but odd |
 //! | `volumes`, `security`, `scheduling` | check what their names say |
 
 mod containers;
 pub mod defaults;
 mod env;
+pub mod mirror;
 mod probes;
 pub mod resources;
 pub mod scheduling;

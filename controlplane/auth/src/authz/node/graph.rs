@@ -128,6 +128,11 @@ impl Placements {
             return;
         }
         let Ok(pod) = serde_json::from_slice::<Value>(entry.unmanaged()) else { return };
+        // A node makes these itself: what it could read for them it would have chosen. They may refer to nothing anyway;
+        // this holds should one do.
+        if meta::is_mirror(&pod) {
+            return;
+        }
         let references = self.share(References::of(&pod));
         let placed = Placed { references, created: entry.create_revision() };
         self.nodes.entry(node.into()).or_default().insert(entry.key().into(), placed);

@@ -97,18 +97,23 @@ impl Strategy for Pod {
 
     fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        podspec::validate::pod(&mut errors, "spec", &object["spec"]);
+        let (annotations, spec) = (&object["metadata"]["annotations"], &object["spec"]);
+        podspec::mirror::validate(&mut errors, "metadata.annotations", annotations, spec);
+        podspec::validate::pod(&mut errors, "spec", spec);
         errors
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate(new);
+        podspec::mirror::validate_update(&mut errors, new, old);
         update::validate(&mut errors, new, old);
         errors
     }
 
     fn validate_status_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
+        // Labels and annotations may come with a status.
+        podspec::mirror::validate_update(&mut errors, new, old);
         status::validate(&mut errors, new, old);
         errors
     }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{
     containers::{self, PodContext},
-    scheduling, security, volumes,
+    mirror, scheduling, security, volumes,
 };
 use crate::{
     cells::{items, string},
@@ -52,7 +52,9 @@ fn selected(errors: &mut FieldErrors, path: &str, template: &Value, selector: &V
 fn metadata(errors: &mut FieldErrors, path: &str, template: &Value) {
     let metadata = &template["metadata"];
     check::labels(errors, &format!("{path}.labels"), &metadata["labels"]);
-    check::annotations(errors, &format!("{path}.annotations"), &metadata["annotations"]);
+    let path = format!("{path}.annotations");
+    check::annotations(errors, &path, &metadata["annotations"]);
+    mirror::validate(errors, &path, &metadata["annotations"], &template["spec"]);
 }
 
 /// Checks the template of a controller whose pods run forever.
