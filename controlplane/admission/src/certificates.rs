@@ -1,13 +1,17 @@
-//! Certificate requests: who asked, for whom nobody may ask, and who approves and signs.
+//! Certificate requests: who asked, for whom nobody may ask, and who approves and signs. For pods, too; and who vouches for
+//! what a signer has signed.
 //!
-//! Source: `plugin/pkg/admission/certificates/{approval,signing,subjectrestriction}` and
-//! `pkg/registry/certificates/certificates/strategy.go` at v1.37.
+//! Source: `plugin/pkg/admission/certificates/{approval,signing,ctbattest,subjectrestriction}` and
+//! `pkg/registry/certificates/{certificates,podcertificaterequest}/strategy.go` at v1.37.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use coracle_api::{meta, status::Status};
+use coracle_api::{
+    meta,
+    status::{FieldErrors, Status, quote},
+};
 use coracle_auth::{
     authz::{self, ResourceTarget, Target},
     user::{GROUP_MASTERS, UserInfo},
@@ -38,15 +42,23 @@ pub(crate) fn with_subject<T>(request: &str, read: impl FnOnce(&x509_parser::x50
     Some(read(&parsed.certification_request_info.subject))
 }
 
+fn signer(object: &Value) -> &str {
+    meta::get_str(object, &["spec", "signerName"])
+}
+
+/// Whether the user may do this for the signer, or for all of its domain.
+fn may(authorizer: &authz::Chain, user: &UserInfo, verb: &str, signer: &str) -> bool {
+    let every = format!("{}/*", signer.split('/').next().unwrap_or_default());
+    [signer, &every].into_iter().any(|name| {
+        let target = ResourceTarget { group: GROUP, resource: "signers", name, ..ResourceTarget::default() };
+        authorizer.allows(&authz::Attributes { user, verb, target: Target::Resource(target) })
+    })
+}
+
 /// Whether the user may do this for the signer that the request names.
 fn check_signer(authorizer: &authz::Chain, verb: &str, attributes: &Attributes<'_>) -> Result<(), Status> {
-    let signer = meta::get_str(attributes.old().unwrap_or(&Value::Null), &["spec", "signerName"]);
-    let every = format!("{}/*", signer.split('/').next().unwrap_or_default());
-    let allowed = [signer, &every].into_iter().any(|name| {
-        let target = ResourceTarget { group: GROUP, resource: "signers", name, ..ResourceTarget::default() };
-        authorizer.allows(&authz::Attributes { user: attributes.user, verb, target: Target::Resource(target) })
-    });
-    if allowed {
+    let signer = signer(attributes.old().unwrap_or(&Value::Null));
+    if may(authorizer, attributes.user, verb, signer) {
         return Ok(());
     }
     Err(attributes.forbidden(format!("user not permitted to {verb} requests with signerName {signer:?}")))
@@ -116,6 +128,90 @@ impl Plugin for CertificateSigning {
     }
 }
 
+/// The same for pods: whatever is said of a request is its signer's to say. Upstream asks in the storage of the kind, after
+/// validation and in its form.
+pub(crate) struct PodCertificateSigning {
+    authorizer: Arc<authz::Chain>,
+}
+
+impl PodCertificateSigning {
+    pub(crate) fn new(parts: &Parts) -> Self {
+        Self { authorizer: Arc::clone(&parts.authorizer) }
+    }
+}
+
+#[async_trait]
+impl Plugin for PodCertificateSigning {
+    fn name(&self) -> &'static str {
+        "PodCertificateSigning"
+    }
+
+    fn handles(&self, operation: Operation, resource: &Resource) -> bool {
+        operation == Operation::Update && resource.info.is(GROUP, "podcertificaterequests")
+    }
+
+    async fn validate(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
+        let old = attributes.old().unwrap_or(&Value::Null);
+        if attributes.subresource != "status" || attributes.object().get("status") == old.get("status") {
+            return Ok(());
+        }
+        let (user, signer) = (attributes.user, signer(old));
+        if may(&self.authorizer, user, "sign", signer) {
+            return Ok(());
+        }
+        let mut errors = FieldErrors::new();
+        let why = format!("User {} is not permitted to \"sign\" for signer {}", quote(&user.name), quote(signer));
+        errors.forbidden("spec.signerName", why);
+        Err(Status::invalid(&attributes.resource.gvk, attributes.shown_name(), errors))
+    }
+}
+
+// === trust bundles ===
+
+/// Who writes a bundle of a signer vouches for it, and may do so.
+pub(crate) struct ClusterTrustBundleAttest {
+    authorizer: Arc<authz::Chain>,
+}
+
+impl ClusterTrustBundleAttest {
+    pub(crate) fn new(parts: &Parts) -> Self {
+        Self { authorizer: Arc::clone(&parts.authorizer) }
+    }
+}
+
+#[async_trait]
+impl Plugin for ClusterTrustBundleAttest {
+    fn name(&self) -> &'static str {
+        "ClusterTrustBundleAttest"
+    }
+
+    fn handles(&self, operation: Operation, resource: &Resource) -> bool {
+        operation != Operation::Delete && resource.info.is(GROUP, "clustertrustbundles")
+    }
+
+    async fn validate(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
+        // The name of the signer does not change: validation has seen to that.
+        let signer = signer(attributes.object());
+        let is_same = attributes.old().is_some_and(|old| is_same_but_for_collection(attributes.object(), old));
+        if signer.is_empty() || is_same || may(&self.authorizer, attributes.user, "attest", signer) {
+            return Ok(());
+        }
+        Err(attributes.forbidden(format!("user not permitted to attest for signerName {}", quote(signer))))
+    }
+}
+
+/// The garbage collector, which vouches for nothing, changes owners and finalizers.
+fn is_same_but_for_collection(new: &Value, old: &Value) -> bool {
+    let rest = |object: &Value| {
+        let mut rest = object.clone();
+        for field in ["ownerReferences", "finalizers", "managedFields", "resourceVersion"] {
+            meta::remove(&mut rest, &["metadata", field]);
+        }
+        rest
+    };
+    rest(new) == rest(old)
+}
+
 // === subject ===
 
 /// Nobody gets a certificate of `system:masters` by asking for it.
@@ -133,17 +229,28 @@ impl Plugin for CertificateSubjectRestriction {
 
     async fn validate(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
         let object = attributes.object();
-        if meta::get_str(object, &["spec", "signerName"]) != CLIENT_SIGNER {
+        if signer(object) != CLIENT_SIGNER {
             return Ok(());
         }
-        let is_master = with_subject(meta::get_str(object, &["spec", "request"]), |subject| {
-            subject.iter_organization().any(|group| group.as_str() == Ok(GROUP_MASTERS))
-        });
-        if is_master == Some(true) {
-            let why = format!("use of {CLIENT_SIGNER} signer with {GROUP_MASTERS} group is not allowed");
-            return Err(attributes.forbidden(why));
+        check_groups(meta::get_str(object, &["spec", "request"])).map_err(|why| attributes.forbidden(why))
+    }
+}
+
+/// # Errors
+/// Why nobody gets this certificate. A group in an encoding that is not read here could be any: upstream reads more of them,
+/// and so may those who trust the certificate.
+fn check_groups(request: &str) -> Result<(), String> {
+    let groups = with_subject(request, |subject| {
+        let groups = subject.iter_organization().map(|group| group.as_str().map(str::to_owned));
+        groups.collect::<Result<Vec<String>, _>>()
+    });
+    match groups {
+        Some(Ok(groups)) if groups.iter().any(|group| group == GROUP_MASTERS) => {
+            Err(format!("use of {CLIENT_SIGNER} signer with {GROUP_MASTERS} group is not allowed"))
         }
-        Ok(())
+        Some(Ok(_)) => Ok(()),
+        Some(Err(error)) => Err(format!("failed to parse CSR: organization of the subject: {error}")),
+        None => Err("failed to parse CSR".to_owned()),
     }
 }
 

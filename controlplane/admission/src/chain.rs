@@ -1,14 +1,17 @@
 //! Every plugin, in upstream's order.
 //!
 //! Source: `AllOrderedPlugins` in `pkg/kubeapiserver/options/plugins.go` at v1.37; those of it that are not here are
-//! either off by default there or not built yet. Policies and webhooks come before our own two, which upstream does in
+//! either off by default there or not built yet. Policies and webhooks come before our own, which upstream does in
 //! the storage of their kinds: what they check is what the others have made of it.
 
 use coracle_api::status::Status;
 
 use crate::{
     attributes::{Attributes, Request},
-    certificates::{CertificateApproval, CertificateRequester, CertificateSigning, CertificateSubjectRestriction},
+    certificates::{
+        CertificateApproval, CertificateRequester, CertificateSigning, CertificateSubjectRestriction,
+        ClusterTrustBundleAttest, PodCertificateSigning,
+    },
     default_toleration_seconds::DefaultTolerationSeconds,
     limit_ranger::LimitRanger,
     namespace_lifecycle::NamespaceLifecycle,
@@ -42,10 +45,12 @@ impl Chain {
             Box::new(RuntimeClass::new(parts)),
             Box::new(CertificateApproval::new(parts)),
             Box::new(CertificateSigning::new(parts)),
+            Box::new(ClusterTrustBundleAttest::new(parts)),
             Box::new(CertificateSubjectRestriction),
             // What calls out belongs here: MutatingAdmissionPolicy, MutatingAdmissionWebhook, ValidatingAdmissionPolicy,
             // ValidatingAdmissionWebhook.
             Box::new(CertificateRequester),
+            Box::new(PodCertificateSigning::new(parts)),
             Box::new(ServiceAccountTokens::new(parts)),
             Box::new(RoleEscalation::new(parts)),
         ];

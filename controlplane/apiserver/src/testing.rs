@@ -109,7 +109,7 @@ pub async fn listen(server: Arc<ApiServer>) -> Listening {
 ///
 /// # Panics
 /// If it cannot be made.
-pub fn certificate_request(name: &str, group: &str) -> String {
+pub fn certificate_request(name: &str, group: impl Into<rcgen::DnValue>) -> String {
     use base64::{Engine as _, prelude::BASE64_STANDARD};
     use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
     let mut params = CertificateParams::default();
