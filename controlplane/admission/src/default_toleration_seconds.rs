@@ -28,30 +28,35 @@ impl Plugin for DefaultTolerationSeconds {
     }
 
     fn handles(&self, operation: Operation, resource: &Resource) -> bool {
-        operation == Operation::Create && resource.is_core("pods")
+        operation != Operation::Delete && resource.is_core("pods")
     }
 
+    /// On an update, too: who lists tolerations of its own takes none of these away.
     async fn mutate(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
-        if let Some(spec) = spec_mut(attributes) {
-            fill(spec);
+        let missing = missing(&attributes.object()["spec"]);
+        // An object that stays as it is need not be put right again.
+        if !missing.is_empty()
+            && let Some(spec) = spec_mut(attributes)
+        {
+            missing.into_iter().for_each(|toleration| push(spec, "tolerations", toleration));
         }
         Ok(())
     }
 }
 
-/// Lets the pod stay for a while on a node that is not ready or not reachable.
-fn fill(spec: &mut Value) {
-    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
-        let tolerated = items(&spec["tolerations"]).iter().any(|toleration| {
+/// What lets the pod stay for a while on a node that is not ready or not reachable.
+fn missing(spec: &Value) -> Vec<Value> {
+    let is_tolerated = |key: &str| {
+        items(&spec["tolerations"]).iter().any(|toleration| {
             let (own_key, effect) = (string(&toleration["key"]), string(&toleration["effect"]));
             (own_key == key || own_key.is_empty()) && matches!(effect, "NoExecute" | "")
-        });
-        if !tolerated {
-            let toleration =
-                json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": TOLERATION_SECS});
-            push(spec, "tolerations", toleration);
-        }
-    }
+        })
+    };
+    let keys = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"].into_iter();
+    let missing = keys.filter(|key| !is_tolerated(key));
+    missing
+        .map(|key| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": TOLERATION_SECS}))
+        .collect()
 }
 
 #[cfg(test)]
@@ -60,14 +65,11 @@ mod tests {
 
     #[test]
     fn own_tolerations_win() {
-        let mut spec = json!({"tolerations": [
+        let keys = |spec: Value| missing(&spec).iter().map(|one| one["key"].clone()).collect::<Vec<_>>();
+        let own = json!({"tolerations": [
             {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}]});
-        fill(&mut spec);
-        assert_eq!(items(&spec["tolerations"]).len(), 2);
-        assert_eq!(spec["tolerations"][0]["tolerationSeconds"], 5);
-        assert_eq!(spec["tolerations"][1]["key"], "node.kubernetes.io/unreachable");
-        let mut spec = json!({"tolerations": [{"operator": "Exists"}]});
-        fill(&mut spec);
-        assert_eq!(items(&spec["tolerations"]).len(), 1);
+        assert_eq!(keys(own), ["node.kubernetes.io/unreachable"]);
+        assert!(keys(json!({"tolerations": [{"operator": "Exists"}]})).is_empty());
+        assert_eq!(keys(json!({})).len(), 2);
     }
 }

@@ -1,5 +1,5 @@
-//! Priority: new pods get the number and the preemption policy of their PriorityClass, or of the global default; of
-//! global defaults there is one.
+//! Priority: new pods get the number and the preemption policy of their PriorityClass, or of the global default, and keep
+//! them; of global defaults there is one.
 //!
 //! Source: `plugin/pkg/admission/priority/admission.go` at v1.37.
 
@@ -59,15 +59,20 @@ impl Plugin for Priority {
     }
 
     fn handles(&self, operation: Operation, resource: &Resource) -> bool {
-        match operation {
-            Operation::Create => resource.is_core("pods") || is_class(resource),
-            Operation::Update => is_class(resource),
-            Operation::Delete => false,
-        }
+        operation != Operation::Delete && (resource.is_core("pods") || is_class(resource))
     }
 
     async fn mutate(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
         if !attributes.is_core("pods") {
+            return Ok(());
+        }
+        if let Some(old) = attributes.old() {
+            let kept = kept(&attributes.object()["spec"], &old["spec"]);
+            if !kept.is_empty()
+                && let Some(spec) = spec_mut(attributes)
+            {
+                kept.into_iter().for_each(|(field, value)| spec[field] = value);
+            }
             return Ok(());
         }
         let class = self.look_up(string(&attributes.object()["spec"]["priorityClassName"])).await?;
@@ -98,6 +103,13 @@ impl Plugin for Priority {
 fn global_default(classes: &Resource) -> Option<Value> {
     let all = classes.objects(Scope::Resource).into_iter();
     all.filter(|class| class["globalDefault"] == true).min_by_key(|class| number(&class["value"]))
+}
+
+/// What the stored pod got and an update leaves out: clients that write it whole may not know it. Validation refuses others.
+fn kept(new: &Value, old: &Value) -> Vec<(&'static str, Value)> {
+    let fields = ["priority", "preemptionPolicy"].into_iter();
+    let left_out = fields.filter(|field| new[field].is_null() && !old[field].is_null());
+    left_out.map(|field| (field, old[field].clone())).collect()
 }
 
 /// Gives the pod what the class says.

@@ -37,6 +37,31 @@ async fn pods_get_the_priority_of_their_class() {
 }
 
 #[tokio::test]
+async fn an_update_loses_nothing_that_admission_added() {
+    let raw = admin().await;
+    class(&raw, "high", json!({"value": 9, "preemptionPolicy": "Never"})).await;
+    let (_, made) = admitted(&raw, "p", json!({"priorityClassName": "high"})).await;
+    let path = format!("{PODS}/p");
+    let own = json!({"key": "a", "operator": "Exists"});
+    let (code, answer) = raw.merge(&path, json!({"spec": {"tolerations": [own]}})).await;
+    assert_eq!(code, 200, "{answer}");
+    let keys: Vec<&Value> = answer["spec"]["tolerations"].as_array().unwrap().iter().map(|one| &one["key"]).collect();
+    assert_eq!(keys, ["a", "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]);
+    // As a client writes it whose library is older than these fields.
+    let mut whole = made;
+    whole["metadata"]["resourceVersion"].take();
+    whole["spec"]["tolerations"] = json!([own]);
+    for field in ["priority", "preemptionPolicy"] {
+        whole["spec"].as_object_mut().unwrap().remove(field);
+    }
+    let (code, answer) = raw.put(&path, whole.clone()).await;
+    assert_eq!((code, &answer["spec"]["priority"]), (200, &json!(9)), "{answer}");
+    assert_eq!(answer["spec"]["preemptionPolicy"], "Never");
+    whole["spec"]["priority"] = 3.into();
+    assert_eq!(raw.put(&path, whole).await.0, 422);
+}
+
+#[tokio::test]
 async fn there_is_one_default_class() {
     let raw = admin().await;
     assert_eq!(class(&raw, "first", json!({"value": 5, "globalDefault": true})).await.0, 201);
