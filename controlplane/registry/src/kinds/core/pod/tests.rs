@@ -4,6 +4,7 @@ use super::*;
 use crate::testing::{create_errors, created, defaulted, update_errors, updated, with};
 
 mod columns;
+mod gated;
 mod mirror;
 
 fn pod() -> Value {

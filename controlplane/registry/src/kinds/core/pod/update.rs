@@ -3,6 +3,8 @@
 //! Source: `ValidatePodUpdate` in `pkg/apis/core/validation/validation.go` at v1.37. The difference that is reported is
 //! a list of changed fields, where upstream prints Go structures.
 
+mod gated;
+
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
@@ -75,11 +77,11 @@ fn rest(errors: &mut FieldErrors, new: &Value, old: &Value) {
         return;
     }
     let mut masked = new.clone();
-    let fields = ["activeDeadlineSeconds", "tolerations", "schedulingGates"];
-    // While gated, a pod's node selector may still be narrowed; that is upstream's, and not checked further here.
-    let gated: &[&str] = if items(&old["schedulingGates"]).is_empty() { &[] } else { &["nodeSelector", "affinity"] };
-    for field in fields.iter().chain(gated) {
+    for field in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
         copy(&mut masked, old, field);
+    }
+    if !items(&old["schedulingGates"]).is_empty() {
+        gated::narrowing(errors, &mut masked, old);
     }
     if old["terminationGracePeriodSeconds"].as_i64().is_some_and(|grace| grace < 0)
         && new["terminationGracePeriodSeconds"] == 1
