@@ -55,6 +55,7 @@ impl NodeRestriction {
         match attributes.subresource {
             "" => {}
             "eviction" => return self.evict(node, attributes).await,
+            other if resource.is_core("pods") => return Err(attributes.forbidden(rules::unexpected_subresource(other))),
             _ => return Ok(()),
         }
         if resource.is_core("pods") {
@@ -73,7 +74,10 @@ impl NodeRestriction {
     async fn evict(&self, node: &str, attributes: &Attributes<'_>) -> Result<(), Status> {
         let key = attributes.resource.key(attributes.namespace, attributes.name);
         let Some(pod) = self.store.current(attributes.resource, &key).await? else { return Ok(()) };
-        own_pod(node, "evict", &pod.object).map_err(|why| attributes.forbidden(why))
+        if runs_on(node, &pod.object) {
+            return Ok(());
+        }
+        Err(attributes.forbidden(format!("node {node} can only evict pods with spec.nodeName set to itself")))
     }
 
     /// A node says of itself where it is; what is nobody's or somebody else's it may not say. Other nodes route to it.
@@ -92,11 +96,8 @@ impl NodeRestriction {
     }
 }
 
-fn own_pod(node: &str, doing: &str, pod: &Value) -> Result<(), String> {
-    if meta::get_str(pod, &["spec", "nodeName"]) == node {
-        return Ok(());
-    }
-    Err(format!("node {node:?} can only {doing} pods with spec.nodeName set to itself"))
+fn runs_on(node: &str, pod: &Value) -> bool {
+    meta::get_str(pod, &["spec", "nodeName"]) == node
 }
 
 #[async_trait]
@@ -124,7 +125,8 @@ impl Plugin for NodeRestriction {
                 rules::check_update(node, what, attributes.object(), old)
                     .and_then(|()| self.check_addresses(node, attributes, old))
             }
-            Operation::Delete => own_pod(node, "delete", old),
+            Operation::Delete if runs_on(node, old) => Ok(()),
+            Operation::Delete => Err(format!("node {node:?} can only delete pods with spec.nodeName set to itself")),
         };
         allowed.map_err(|why| attributes.forbidden(why))
     }

@@ -164,13 +164,21 @@ pub(super) fn check_update(
 ) -> Result<(), String> {
     match resource {
         "pods" => {
+            match subresource {
+                "" => {
+                    let why = format!("node {node:?} can only create and delete mirror pods");
+                    return Err(format!("unexpected operation \"UPDATE\", {why}"));
+                }
+                "status" => {}
+                other => return Err(unexpected_subresource(other)),
+            }
             let bound = meta::get_str(old, &["spec", "nodeName"]);
             if bound != node {
                 return Err(format!(
                     "node {node:?} can only update pod status for pods with spec.nodeName set to itself"
                 ));
             }
-            if subresource == "status" && meta::labels(new) != meta::labels(old) {
+            if meta::labels(new) != meta::labels(old) {
                 return Err(format!("node {node:?} cannot update labels through pod status"));
             }
             let claims = |pod: &Value| meta::get_array(pod, &["status", "resourceClaimStatuses"]).to_vec();
@@ -180,6 +188,7 @@ pub(super) fn check_update(
             }
             Ok(())
         }
+        "persistentvolumeclaims" if subresource != "status" => Err("may only update PVC status".to_owned()),
         "persistentvolumeclaims" => {
             if claim_without_its_size(new) == claim_without_its_size(old) {
                 return Ok(());
@@ -204,6 +213,11 @@ pub(super) fn check_update(
         }
         _ => Ok(()),
     }
+}
+
+/// Why a node does not write this of a pod.
+pub(super) fn unexpected_subresource(subresource: &str) -> String {
+    format!("unexpected pod subresource {subresource:?}, only 'status' and 'eviction' are allowed")
 }
 
 /// A claim without what a node may change of it: what it knows of growing the volume.
@@ -366,6 +380,8 @@ mod tests {
         let mut labelled = claim(json!({"phase": "Bound", "capacity": {"storage": "1Gi"}}));
         labelled["metadata"]["labels"] = json!({"a": "b"});
         assert!(change(&labelled).is_err());
+        let whole = check_update("n1", ("persistentvolumeclaims", ""), &labelled, &labelled);
+        assert_eq!(whole.unwrap_err(), "may only update PVC status");
     }
 
     #[test]
@@ -373,5 +389,12 @@ mod tests {
         let pod = |node: &str| json!({"metadata": {"name": "p"}, "spec": {"nodeName": node}});
         assert!(check_update("n1", ("pods", "status"), &pod("n1"), &pod("n1")).is_ok());
         assert!(check_update("n1", ("pods", "status"), &pod("n2"), &pod("n2")).is_err());
+        for (subresource, expect) in [
+            ("", "unexpected operation \"UPDATE\", node \"n1\" can only create and delete mirror pods"),
+            ("resize", "unexpected pod subresource \"resize\", only 'status' and 'eviction' are allowed"),
+            ("binding", "unexpected pod subresource \"binding\", only 'status' and 'eviction' are allowed"),
+        ] {
+            assert_eq!(check_update("n1", ("pods", subresource), &pod("n1"), &pod("n1")).unwrap_err(), expect);
+        }
     }
 }
