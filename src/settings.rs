@@ -1,8 +1,8 @@
-//! From flags to the plain configurations of the parts. The only place that asks the machine for its name and address.
+//! From flags to the plain configurations of the parts. Asks the machine for its name and address.
 
 use std::{
     io::ErrorKind,
-    net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
+    net::IpAddr,
     path::{Component, Path, PathBuf},
     time::Duration,
 };
@@ -119,7 +119,7 @@ fn host_name() -> anyhow::Result<String> {
 
 /// The source address of the default route; without one, the first address that is not loopback.
 fn machine_address() -> anyhow::Result<IpAddr> {
-    if let Some(address) = default_route_address() {
+    if let Some(address) = coracle_agent::default_route_address() {
         return Ok(address);
     }
     nix::ifaddrs::getifaddrs()
@@ -128,13 +128,6 @@ fn machine_address() -> anyhow::Result<IpAddr> {
         .find(|address| !address.is_loopback() && !address.is_link_local())
         .map(IpAddr::V4)
         .ok_or_else(|| anyhow!("this machine has no address besides loopback"))
-}
-
-/// Connecting a UDP socket sends nothing: the kernel only chooses a route and a source address.
-fn default_route_address() -> Option<IpAddr> {
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    socket.connect(SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 9))).ok()?;
-    socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_loopback() && !ip.is_unspecified())
 }
 
 #[cfg(test)]

@@ -225,12 +225,6 @@ pub fn now() -> String {
     time(Timestamp::now())
 }
 
-/// This moment in the form of `metav1.MicroTime`: `2026-01-02T03:04:05.000006Z`.
-#[must_use]
-pub fn now_micro() -> String {
-    micro_time(Timestamp::now())
-}
-
 /// A moment in the form of `metav1.Time`, cut to the second.
 #[must_use]
 pub fn time(at: Timestamp) -> String {

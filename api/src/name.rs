@@ -258,12 +258,6 @@ pub fn generate(prefix: &str) -> String {
     out
 }
 
-/// Writes a hash in the alphabet of generated names, as upstream's `SafeEncodeString` does for pod template hashes.
-#[must_use]
-pub fn safe_encode(text: &str) -> String {
-    text.bytes().map(|b| char::from(ALPHABET[usize::from(b) % ALPHABET.len()])).collect()
-}
-
 fn joined(errors: &[String]) -> Option<String> {
     (!errors.is_empty()).then(|| errors.join("; "))
 }

@@ -22,8 +22,10 @@ pub(crate) fn look(address: IpAddr) -> Option<Loss> {
     Some(Loss { instead: default_route_address() })
 }
 
-/// Connecting a UDP socket sends nothing: the kernel only chooses a route and a source address.
-fn default_route_address() -> Option<IpAddr> {
+/// The source address of this machine's default route, if it has one.
+#[must_use]
+pub fn default_route_address() -> Option<IpAddr> {
+    // Connecting a UDP socket sends nothing: the kernel only chooses a route and a source address.
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect(SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 9))).ok()?;
     socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_loopback() && !ip.is_unspecified())

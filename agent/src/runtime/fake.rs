@@ -38,7 +38,6 @@ struct FakeState {
     containers: BTreeMap<ContainerId, (ContainerConfig, ContainerStatus)>,
     failures: HashMap<&'static str, VecDeque<RuntimeError>>,
     held: HashMap<&'static str, tokio_util::sync::CancellationToken>,
-    ignore_stop: bool,
     class_cgroups: BTreeMap<String, Resources>,
     calls: Vec<String>,
 }
@@ -69,11 +68,6 @@ impl FakeRuntime {
     /// Answers `exec_sync` and the streams of `exec`; without it they exit 0 silently.
     pub fn on_exec(&self, handler: impl Fn(&ContainerStatus, &[String]) -> ExecResult + Send + Sync + 'static) {
         *self.exec.lock() = Some(Box::new(handler));
-    }
-
-    /// Containers stop at SIGKILL (after the whole grace) only.
-    pub fn ignore_stop_signals(&self, ignore: bool) {
-        self.state.lock().ignore_stop = ignore;
     }
 
     /// Ends a container and tells subscribers.
@@ -275,14 +269,9 @@ impl RuntimeService for FakeRuntime {
         Ok(())
     }
 
-    async fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), RuntimeError> {
+    async fn stop_container(&self, id: &ContainerId, _grace: Duration) -> Result<(), RuntimeError> {
         self.begin("stop_container", &self.name_of(id))?;
-        if self.state.lock().ignore_stop {
-            tokio::time::sleep(grace).await;
-            self.end(id, 137, Some(9), "Error");
-        } else {
-            self.end(id, 0, None, "Completed");
-        }
+        self.end(id, 0, None, "Completed");
         Ok(())
     }
 

@@ -38,7 +38,6 @@ pub enum FieldErrorKind {
     TooLong,
     TooMany,
     Internal,
-    TypeInvalid,
 }
 
 impl FieldErrorKind {
@@ -55,7 +54,6 @@ impl FieldErrorKind {
             Self::TooLong => "FieldValueTooLong",
             Self::TooMany => "FieldValueTooMany",
             Self::Internal => "InternalError",
-            Self::TypeInvalid => "FieldValueTypeInvalid",
         }
     }
 
@@ -64,7 +62,7 @@ impl FieldErrorKind {
             Self::NotFound => "Not found",
             Self::Required => "Required value",
             Self::Duplicate => "Duplicate value",
-            Self::Invalid | Self::TypeInvalid => "Invalid value",
+            Self::Invalid => "Invalid value",
             Self::NotSupported => "Unsupported value",
             Self::Forbidden => "Forbidden",
             Self::TooLong => "Too long",
@@ -138,11 +136,6 @@ impl FieldErrors {
     /// A value refers to something that is not there.
     pub fn not_found(&mut self, path: impl Into<String>, value: &Value) {
         self.push(FieldErrorKind::NotFound, path, Some(value), "");
-    }
-
-    /// A value has another type than its schema asks for.
-    pub fn type_invalid(&mut self, path: impl Into<String>, value: &Value, detail: impl AsRef<str>) {
-        self.push(FieldErrorKind::TypeInvalid, path, Some(value), detail.as_ref());
     }
 
     /// Validation itself failed.

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`Chain`] | an error with its causes, in one line |
 //! | [`Backoff`], [`Doubling`] | how long to wait before the next try |
-//! | [`Tasks`], [`spawn`] | the one place where tasks are started: what becomes of one that panics or ends |
+//! | [`Tasks`], [`spawn`] | where detached tasks are started: what becomes of one that panics or ends |
 //! | [`Health`] | which parts of the process are unwell |
 //! | [`metrics`] | figures, for `/metrics` |
 //!

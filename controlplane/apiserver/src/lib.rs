@@ -41,7 +41,7 @@
 //! | `client` | the in-process client |
 //! | `testing` | a server in memory for tests (feature `testing`) |
 //!
-//! Architecture invariant: nothing outside this crate touches the store.
+//! Architecture invariant: clients reach the store through this crate alone.
 #![forbid(unsafe_code)]
 
 pub mod body;

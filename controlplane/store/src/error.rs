@@ -67,11 +67,3 @@ pub enum StoreError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
-
-impl StoreError {
-    /// Whether the same call may succeed later without anything else changing hands.
-    #[must_use]
-    pub fn is_retriable(&self) -> bool {
-        matches!(self, Self::DiskFull { .. } | Self::WatcherTooSlow)
-    }
-}
