@@ -12,6 +12,7 @@ const SUBDOMAIN_FMT: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]
 const QUALIFIED_FMT: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const LABEL_MSG: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character";
 const SUBDOMAIN_MSG: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character";
+const SEARCH_DOMAIN_MSG: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character";
 const LABEL_1035_MSG: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character";
 const QUALIFIED_MSG: &str =
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
@@ -33,6 +34,19 @@ pub fn dns_subdomain_errors(value: &str) -> Vec<String> {
     check_len(value, 253, &mut errors);
     if !is_subdomain(value) {
         errors.push(regex_error(SUBDOMAIN_MSG, SUBDOMAIN_FMT, &["example.com"]));
+    }
+    errors
+}
+
+/// A domain that a resolver looks in: a DNS subdomain whose labels may have underscores.
+#[must_use]
+pub fn search_domain_errors(value: &str) -> Vec<String> {
+    let is_label = |label: &str| is_label(label.strip_prefix('_').unwrap_or(label).replace('_', "-").as_str());
+    let mut errors = Vec::new();
+    check_len(value, 253, &mut errors);
+    if !value.split('.').all(is_label) {
+        let label = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
+        errors.push(regex_error(SEARCH_DOMAIN_MSG, &format!(r"{label}(\.{label})*"), &["example.com"]));
     }
     errors
 }

@@ -142,10 +142,28 @@ fn dns_config(errors: &mut FieldErrors, path: &str, spec: &Value) {
         let message = format!("must not have more than {MAX_SEARCHES} search paths");
         errors.invalid(format!("{path}.searches"), &config["searches"], message);
     }
+    search_domains(errors, &format!("{path}.searches"), &config["searches"]);
     for (index, option) in items(&config["options"]).iter().enumerate() {
         if string(&option["name"]).is_empty() {
             errors.required(format!("{path}.options[{index}]"), "must not be empty");
         }
+    }
+}
+
+/// They stand on one line of the pod's `resolv.conf`: nothing else may get into it.
+fn search_domains(errors: &mut FieldErrors, path: &str, value: &Value) {
+    const MAX_CHARS: usize = 2048;
+    let searches = items(value);
+    let chars = searches.iter().map(|search| string(search).len() + 1).sum::<usize>().saturating_sub(1);
+    if chars > MAX_CHARS {
+        let message = format!("must not have more than {MAX_CHARS} characters (including spaces) in the search list");
+        errors.invalid(path, value, message);
+    }
+    for (index, search) in searches.iter().enumerate().filter(|(_, search)| *search != ".") {
+        let domain = string(search);
+        let domain = domain.strip_suffix('.').unwrap_or(domain);
+        let messages = coracle_api::name::search_domain_errors(domain);
+        check::invalid_all(errors, &format!("{path}[{index}]"), &domain.into(), messages);
     }
 }
 

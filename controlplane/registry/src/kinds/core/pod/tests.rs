@@ -335,6 +335,21 @@ fn init_containers_are_checked() {
 }
 
 #[test]
+fn search_domains_are_checked() {
+    const NO_DOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')";
+    let searches = |searches: &[&str]| json!({"searches": searches});
+    check("/spec/dnsConfig", searches(&[".", "example.com.", "_sip._tcp.ex_ample"]), "");
+    let inject = "a\nnameserver 192.0.2.6";
+    let expect = format!("spec.dnsConfig.searches[0]: Invalid value: {inject:?}: {NO_DOMAIN}");
+    check("/spec/dnsConfig", searches(&[inject]), &expect);
+    let long = "a".repeat(63);
+    check("/spec/dnsConfig", searches(&[long.as_str(); 32]), "");
+    let longer = format!("{long}.{long}");
+    let told = create_errors(&Pod, with(&pod(), "/spec/dnsConfig", searches(&[longer.as_str(); 17])));
+    assert!(told.ends_with("must not have more than 2048 characters (including spaces) in the search list"), "{told}");
+}
+
+#[test]
 fn the_pod_itself_is_checked() {
     check(
         "/spec/restartPolicy",
