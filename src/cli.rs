@@ -26,7 +26,7 @@ pub(crate) struct LogArgs {
     #[arg(long, global = true, value_enum, default_value = "text")]
     pub(crate) log_format: LogFormat,
 
-    /// Log more: -v debug, -vv trace. RUST_LOG-style filters go into CORACLE_LOG.
+    /// Log more: -v debug, with what requests and pods take; -vv trace. RUST_LOG-style filters go into CORACLE_LOG.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 }

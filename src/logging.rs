@@ -1,7 +1,8 @@
-//! Logging: to standard error, as text for people or as JSON for machines.
+//! Logging: to standard error, as text for people or as JSON for machines. Spans that the filter lets through are told of
+//! as they close, with the time that they took.
 
 use anyhow::Context;
-use tracing_subscriber::{EnvFilter, layer::SubscriberExt, util::SubscriberInitExt};
+use tracing_subscriber::{EnvFilter, fmt::format::FmtSpan, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::cli::{LogArgs, LogFormat};
 
@@ -21,15 +22,13 @@ pub(crate) fn init(args: &LogArgs) -> anyhow::Result<()> {
         Err(_) => EnvFilter::new(default),
     };
     let registry = tracing_subscriber::registry().with(filter);
+    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_span_events(FmtSpan::CLOSE);
     match args.log_format {
         LogFormat::Text => {
             let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-            let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(terminal);
-            registry.with(layer).try_init()
+            registry.with(layer.with_ansi(terminal)).try_init()
         }
-        LogFormat::Json => {
-            registry.with(tracing_subscriber::fmt::layer().json().with_writer(std::io::stderr)).try_init()
-        }
+        LogFormat::Json => registry.with(layer.json()).try_init(),
     }
     .context("set up logging")
 }

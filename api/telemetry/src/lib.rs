@@ -7,6 +7,7 @@
 //! | [`Tasks`], [`spawn`] | where detached tasks are started: what becomes of one that panics or ends |
 //! | [`Health`] | which parts of the process are unwell |
 //! | [`metrics`] | figures, for `/metrics` |
+//! | [`trace`] | spans: where the time of a request and of a pod goes |
 //!
 //! Knows none of the parts.
 #![forbid(unsafe_code)]
@@ -17,8 +18,12 @@ mod chain;
 mod health;
 pub mod metrics;
 mod tasks;
+pub mod trace;
 
 pub use backoff::{Backoff, Doubling};
 pub use chain::Chain;
 pub use health::Health;
 pub use tasks::{Outcome, TaskEnded, Tasks, spawn};
+/// For [`span!`].
+#[doc(hidden)]
+pub use tracing;

@@ -3,7 +3,7 @@
 
 mod incoming;
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use coracle_api::status::Status;
@@ -12,6 +12,7 @@ use coracle_registry::{part::Part, store::cache_status, strategy::Subresource};
 use coracle_store::Revision;
 use futures::FutureExt as _;
 use http::{Method, Response, StatusCode, request::Parts};
+use tracing::Instrument as _;
 
 use crate::{
     body::{Body, Held},
@@ -42,10 +43,14 @@ pub(crate) async fn handle<B>(server: &Arc<State>, source: Source, parts: Parts,
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin,
 {
-    let mut seen = Observation::new(&server.metrics, &parts.method);
+    let mut seen = Observation::new(&server.metrics, &parts);
     let mut course = Course::default();
-    let routed = route(server, &source, &parts, &mut body, &mut seen, &mut course);
-    let answer = AssertUnwindSafe(routed).catch_unwind().await;
+    let span = seen.span().clone();
+    let answer = {
+        // Pinned where it is: it is large, and what is wrapped around it would move it.
+        let routed = pin!(route(server, &source, &parts, &mut body, &mut seen, &mut course));
+        AssertUnwindSafe(routed.instrument(span)).catch_unwind().await
+    };
     let response = match answer {
         Ok(Ok(response)) => response,
         Ok(Err(status)) => reply::failure(&status),

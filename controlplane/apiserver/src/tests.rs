@@ -23,6 +23,7 @@ mod rbac;
 mod reads;
 mod routes;
 mod services;
+mod spans;
 mod streams;
 mod subresources;
 mod tls;

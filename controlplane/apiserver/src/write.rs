@@ -12,7 +12,7 @@
 //! Admission may wait as long as it likes: the turn at the namespace's quotas is taken after it, and only the transaction
 //! is between the reservation of a Service's addresses and its end.
 
-use coracle_admission::{Attributes, Request, attributes::Seen};
+use coracle_admission::{Attributes, Request, attributes::Seen, resource_quota::Turn};
 use coracle_api::status::Status;
 use coracle_registry::{
     managed_fields::FieldManager,
@@ -26,7 +26,9 @@ use coracle_registry::{
         update::{Change, Update},
     },
 };
+use coracle_telemetry::span;
 use serde_json::Value;
+use tracing::Instrument as _;
 
 use crate::state::State;
 
@@ -42,7 +44,7 @@ impl State {
         let mutated = self.mutated(request.about(&mut new.object, None)).await?;
         new.check(mutated.is_changed)?;
         let validated = self.validated(request.about(&mut new.object, None)).await?;
-        let turn = self.admission.turn(request).await?;
+        let turn = self.turn(request).await?;
         let reservation = match self.addresses_of(request.resource) {
             Some(addresses) => Some(reserve(addresses, None, &mut new.object).await?),
             None => None,
@@ -88,7 +90,7 @@ impl State {
         let mutated = self.mutated(request.about(&mut changed.object, Some(update.current()))).await?;
         update.check(&mut changed, mutated.is_changed)?;
         let validated = self.validated(request.about(&mut changed.object, Some(update.current()))).await?;
-        let turn = self.admission.turn(request).await?;
+        let turn = self.turn(request).await?;
         let reservation = match self.addresses_of(request.resource).filter(|_| part == Part::Main) {
             Some(addresses) => Some(reserve(addresses, Some(update.key()), &mut changed.object).await?),
             None => None,
@@ -130,13 +132,17 @@ impl State {
     }
 
     async fn mutated(&self, mut attributes: Attributes<'_>) -> Result<Seen, Status> {
-        self.admission.mutate(&mut attributes).await?;
+        self.admission.mutate(&mut attributes).instrument(span!("admission", "type" = "admit")).await?;
         Ok(attributes.finish())
     }
 
     async fn validated(&self, attributes: Attributes<'_>) -> Result<Seen, Status> {
-        self.admission.validate(&attributes).await?;
+        self.admission.validate(&attributes).instrument(span!("admission", "type" = "validate")).await?;
         Ok(attributes.finish())
+    }
+
+    async fn turn(&self, request: &Request<'_>) -> Result<Option<Turn<'_>>, Status> {
+        self.admission.turn(request).instrument(span!("admission", "type" = "quota")).await
     }
 
     /// The allocators, if this is the resource they are for.

@@ -6,10 +6,11 @@ use std::{
 };
 
 use coracle_client::event_recorder::EventRecorder;
-use coracle_telemetry::{Chain, Tasks};
+use coracle_telemetry::{Chain, Tasks, span};
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::{Client, ResourceExt};
 use tokio::task::JoinSet;
+use tracing::Instrument as _;
 
 use crate::{
     SchedulerConfig, SchedulerError,
@@ -128,7 +129,9 @@ impl Scheduler {
     /// The scheduling cycle of one pod, up to its binding, which runs beside the next.
     fn decide_one(&mut self, pod: Arc<PodInfo>) {
         let (started, mut cycle) = (Instant::now(), CycleState::default());
-        let decided = self.algorithm.schedule(&mut cycle, &pod, &self.cache.snapshot()).map(|node| node.name.clone());
+        let schedule = || self.algorithm.schedule(&mut cycle, &pod, &self.cache.snapshot());
+        let decided = span!("Scheduling", pod = pod.key(), uid = &*pod.uid.0).in_scope(schedule);
+        let decided = decided.map(|node| node.name.clone());
         self.figures.decided(started.elapsed(), decided.is_ok());
         match decided {
             Ok(node) => {
@@ -169,11 +172,13 @@ impl Scheduler {
         match permitted {
             Ok(permission) => {
                 let framework = self.framework.clone();
-                self.bindings.spawn(async move {
+                let span = span!("Binding", pod = pod.key(), uid = &*pod.uid.0, node = &**node);
+                let bind = async move {
                     let Decision { pod, node, cycle, .. } = &decision;
                     let status = framework.run_bind(cycle, pod, node, permission).await;
                     (decision, status)
-                });
+                };
+                self.bindings.spawn(bind.instrument(span));
             }
             Err(status) => self.bound(decision, &status),
         }

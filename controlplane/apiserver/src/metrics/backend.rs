@@ -5,6 +5,8 @@ use std::{sync::Arc, time::Instant};
 use coracle_store::{
     Backend, KeyValue, RangeRequest, RangeResponse, Revision, StoreError, Txn, TxnOutcome, WatchStream,
 };
+use coracle_telemetry::span;
+use tracing::Instrument as _;
 
 use super::{Operation, Times};
 
@@ -25,7 +27,7 @@ impl Metered {
 #[async_trait::async_trait]
 impl Backend for Metered {
     async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
-        self.timed("txn", self.backend.txn(txn)).await
+        self.timed("txn", self.backend.txn(txn).instrument(span!("commit"))).await
     }
 
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {

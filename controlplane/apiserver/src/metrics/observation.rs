@@ -1,4 +1,4 @@
-//! One request, as the metrics see it.
+//! One request, as the metrics and the trace see it.
 
 use std::{
     pin::Pin,
@@ -11,9 +11,11 @@ use coracle_registry::{
     api_resource::{ApiResource, Text},
     strategy::Subresource,
 };
+use coracle_telemetry::span;
 use futures::{Stream, StreamExt as _, stream::BoxStream};
-use http::{Method, Response, StatusCode};
+use http::{Method, Response, StatusCode, request::Parts};
 use prometheus_client::metrics::gauge::Gauge;
+use tracing::{Span, field::Empty};
 
 use super::{Answer, InFlight, Metrics, Request, Watched};
 use crate::{
@@ -32,11 +34,12 @@ pub(crate) struct Observation<'a> {
     kind: Text,
     is_long: bool,
     in_flight: Option<Count>,
+    span: Span,
 }
 
 impl<'a> Observation<'a> {
-    pub(crate) fn new(metrics: &'a Metrics, method: &Method) -> Self {
-        let verb = match *method {
+    pub(crate) fn new(metrics: &'a Metrics, parts: &Parts) -> Self {
+        let verb = match parts.method {
             Method::GET => "GET",
             Method::POST => "POST",
             Method::PUT => "PUT",
@@ -49,11 +52,26 @@ impl<'a> Observation<'a> {
         let none = Text::Borrowed("");
         let (group, resource, version, kind) = (none.clone(), none.clone(), none.clone(), none);
         let request = Request { component, group, resource, scope: "", subresource: "", verb, version };
-        Self { metrics, started: Instant::now(), request, kind, is_long: false, in_flight: None }
+        let span = span!(
+            "KubernetesAPI",
+            path = parts.uri.path(),
+            verb = Empty,
+            resource = Empty,
+            subresource = Empty,
+            object = Empty,
+            code = Empty
+        );
+        Self { metrics, started: Instant::now(), request, kind, is_long: false, in_flight: None, span }
+    }
+
+    /// All that is done for it is within this one.
+    pub(crate) fn span(&self) -> &Span {
+        &self.span
     }
 
     /// It is about this resource.
     pub(crate) fn is_about(&mut self, info: &ResourceRequest<'_>, resource: &ApiResource) {
+        self.trace(info);
         let subresource = resource.subresources.iter().find(|one| one.name() == info.subresource);
         let is_stream = subresource.is_some_and(|one| STREAMS.contains(one));
         let scope = match (info.name.is_empty(), info.namespace.is_empty()) {
@@ -74,6 +92,21 @@ impl<'a> Observation<'a> {
         };
     }
 
+    fn trace(&self, info: &ResourceRequest<'_>) {
+        if self.span.is_disabled() {
+            return;
+        }
+        self.span.record("verb", info.verb.as_str()).record("resource", info.resource);
+        if !info.subresource.is_empty() {
+            self.span.record("subresource", info.subresource);
+        }
+        // As texts, which are told quoted: what a URL says comes from strangers.
+        match &*info.namespace {
+            "" => self.span.record("object", &*info.name),
+            namespace => self.span.record("object", &*format!("{namespace}/{}", info.name)),
+        };
+    }
+
     /// It is one of those whose number is bounded.
     pub(crate) fn is_in_flight(&mut self, reads: bool) {
         let request_kind = if reads { "readOnly" } else { "mutating" };
@@ -87,6 +120,9 @@ impl<'a> Observation<'a> {
         let dry_run = "";
         let answer = Answer { code, component, dry_run, group, resource, scope, subresource, verb, version };
         self.metrics.answers.get_or_create(&answer).inc();
+        if !self.span.is_disabled() {
+            self.span.record("code", code);
+        }
         if !self.is_long {
             let elapsed = self.started.elapsed().as_secs_f64();
             self.metrics.durations.get_or_create(&self.request).observe(elapsed);
