@@ -18,7 +18,6 @@
 //! | `pod`, `quantity` | questions about a Pod; resource quantities as numbers |
 //! | `volume` | what containers mount |
 //! | `prober`, `lifecycle` | probes and hooks |
-//! | `stages` | where the time of a pod's start goes |
 //! | `status_manager`, `events` | the only writers of pod statuses and events |
 //! | `watch` | watches of the API that are soon back when it is |
 //! | `server`, `logs` | the HTTPS API on port 10250, container logs |
@@ -70,7 +69,6 @@ mod run;
 pub mod runtime;
 mod server;
 mod service_index;
-mod stages;
 mod status_manager;
 mod sync_loop;
 mod volume;

@@ -23,13 +23,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use coracle_telemetry::{Backoff, Chain};
+use coracle_telemetry::{Backoff, Chain, span};
 use k8s_openapi::api::core::v1::Pod;
 use tokio::{
     sync::{Notify, mpsc, watch},
     time::Instant,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument as _;
 
 use crate::{
     admission::Rejection,
@@ -258,7 +259,8 @@ impl PodWorker {
             }
             self.allocate();
             let resync = self.ctx.config.sync_interval;
-            let pause = match self.sync().await {
+            let span = span!("syncPod", pod = %self.pod.reference(), uid = %self.uid);
+            let pause = match self.sync().instrument(span).await {
                 Progress::Finished => return true,
                 Progress::Settled(pause) => {
                     self.retry.reset();

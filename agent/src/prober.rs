@@ -44,6 +44,18 @@ pub(crate) enum Outcome {
     Unknown(String),
 }
 
+impl Outcome {
+    /// Upstream's word for it.
+    fn as_str(&self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Warning(_) => "warning",
+            Self::Failure(_) => "failure",
+            Self::Unknown(_) => "unknown",
+        }
+    }
+}
+
 /// What is known of a container when its probes start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seed {

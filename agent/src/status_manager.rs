@@ -14,7 +14,7 @@ mod patch;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use coracle_telemetry::{Backoff, Chain};
+use coracle_telemetry::{Backoff, Chain, span};
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::{
@@ -27,11 +27,11 @@ use tokio::{
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use crate::{
     pod::PodExt,
     runtime::types::{PodRef, PodUid},
-    stages::timed,
 };
 
 /// How long an unimportant change waits for company.
@@ -292,7 +292,8 @@ impl Write {
         let mut written = 0;
         if let Some(body) = &self.body {
             let (parameters, body) = (PatchParams::default(), Patch::Strategic(body));
-            match timed("status", &self.pod, self.api.patch_status(&self.pod.name, &parameters, &body)).await {
+            let span = span!("PatchPodStatus", pod = %self.pod, uid = %self.pod.uid);
+            match self.api.patch_status(&self.pod.name, &parameters, &body).instrument(span).await {
                 Ok(pod) => written = version(&pod),
                 Err(error) => match self.judge(&error) {
                     Outcome::Failed if self.delete && is_invalid(&error) => {}

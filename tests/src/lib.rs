@@ -8,6 +8,7 @@
 //! | [`kubectl`] | the real kubectl on such a cluster |
 //! | [`session`], [`matrix`] | what users of a client type and see, played; the table of it |
 //! | [`registry`] | Debian's docker-registry with the test images |
+//! | [`spans`] | what a process told of its spans |
 //! | [`wait`] | conditions with deadlines |
 //! | [`residue`] | what a node may have left behind |
 //!
@@ -21,6 +22,7 @@ pub mod registry;
 pub mod residue;
 pub mod session;
 pub mod site;
+pub mod spans;
 pub mod wait;
 
 use std::path::PathBuf;

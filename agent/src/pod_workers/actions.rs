@@ -5,9 +5,10 @@
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use coracle_telemetry::Chain;
+use coracle_telemetry::{Chain, span};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use super::{PodWorker, Progress, RuntimeState, images};
 use crate::{
@@ -21,7 +22,6 @@ use crate::{
         Image, RuntimeError,
         types::{ContainerId, ContainerState, ContainerStatus, SandboxId, SandboxState, SandboxStatus},
     },
-    stages::timed,
     volume::MountedVolumes,
 };
 
@@ -133,15 +133,14 @@ impl PodWorker {
                 (None, None) => Ok(None),
                 (Some(attempt), _) => {
                     let config = container_config::sandbox(&ctx, &pod, attempt).await?;
-                    ctx.runtime.run_pod_sandbox(&config).await.map(Some)
+                    ctx.runtime.run_pod_sandbox(&config).instrument(span!("RunPodSandbox")).await.map(Some)
                 }
             }
         };
-        let reference = pod.reference();
-        let volumes = timed("volumes", &reference, ctx.volumes.ensure(&pod, FRESH));
-        let images = timed("image", &reference, self.ensure_images(containers));
+        let volumes = ctx.volumes.ensure(&pod, FRESH).instrument(span!("volumes"));
+        let images = self.ensure_images(containers).instrument(span!("EnsureImageExists"));
         // While an image comes, a status is due that says so; the status manager holds it back if all goes fast.
-        let (sandbox, volumes, images) = tokio::join!(timed("sandbox", &reference, sandbox), volumes, images);
+        let (sandbox, volumes, images) = tokio::join!(sandbox, volumes, images);
         self.volumes_checked = Some(Instant::now());
         let volumes = match volumes {
             Ok(volumes) => volumes,
@@ -217,8 +216,9 @@ impl PodWorker {
             Ok(config) => config,
             Err(error) => return self.start_failed(container, "CreateContainerConfigError", &error, "Failed"),
         };
-        let reference = pod.reference();
-        let id = match timed("create", &reference, ctx.runtime.create_container(&sandbox.id, &config)).await {
+        let name = container.name.as_str();
+        let creating = ctx.runtime.create_container(&sandbox.id, &config);
+        let id = match creating.instrument(span!("CreateContainer", container = name)).await {
             Ok(id) => id,
             Err(error) => {
                 let reason = if matches!(error, RuntimeError::InvalidConfig { .. }) {
@@ -234,7 +234,8 @@ impl PodWorker {
         if self.must_stop() {
             return Start::Later(Duration::ZERO);
         }
-        if let Err(error) = timed("start", &reference, ctx.runtime.start_container(&id)).await {
+        let starting = ctx.runtime.start_container(&id);
+        if let Err(error) = starting.instrument(span!("StartContainer", container = name)).await {
             return self.start_failed(container, "RunContainerError", &error, "Failed");
         }
         self.waiting.remove(&container.name);

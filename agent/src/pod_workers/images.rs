@@ -2,10 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use coracle_telemetry::Chain;
+use coracle_telemetry::{Chain, span};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use parking_lot::Mutex;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use super::PodWorker;
 use crate::{
@@ -155,7 +156,7 @@ async fn pull(
     }
     event(Severity::Normal, "Pulling", format!("Pulling image \"{reference}\""));
     let began = Instant::now();
-    match ctx.images.pull_image(reference, &auth).await {
+    match ctx.images.pull_image(reference, &auth).instrument(span!("PullImage", image = reference)).await {
         Ok(image) => {
             let mut pulls = pulls.0.lock();
             pulls.backoff.reset(reference);

@@ -2,7 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use coracle_telemetry::{Backoff, Chain};
+use coracle_telemetry::{Backoff, Chain, span};
+use tracing::Instrument as _;
 
 use super::PodWorker;
 use crate::{
@@ -21,7 +22,8 @@ impl PodWorker {
     pub(super) async fn run_terminating(mut self) -> bool {
         self.probes.stop_all_but_readiness();
         self.hooks.stop();
-        if !self.stop_everything().await {
+        let span = span!("syncTerminatingPod", pod = %self.pod.reference(), uid = %self.uid);
+        if !self.stop_everything().instrument(span).await {
             return false;
         }
         // Its object may stay for days, and its address be another pod's by then.

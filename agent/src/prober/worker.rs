@@ -6,11 +6,12 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use coracle_telemetry::Backoff;
+use coracle_telemetry::{Backoff, span};
 use k8s_openapi::api::core::v1::{Container, Pod, Probe};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::{Instrument as _, field::Empty};
 
 use super::{Outcome, ProbingNode, exec, grpc, http, port_number, tcp};
 use crate::{events::Severity, pod::PodExt, pod_actions::Verdict, pod_status::ProbeState, runtime::types::ContainerId};
@@ -187,6 +188,16 @@ impl ProbeWorker {
     }
 
     async fn attempt(&self) -> Outcome {
+        let Target { pod, container, .. } = &self.target;
+        let (kind, name) = (self.kind.as_str(), container.name.as_str());
+        let span =
+            span!("probe", pod = %pod.reference(), uid = %pod.uid(), container = name, "type" = kind, outcome = Empty);
+        let outcome = self.ask().instrument(span.clone()).await;
+        span.record("outcome", outcome.as_str());
+        outcome
+    }
+
+    async fn ask(&self) -> Outcome {
         let limit = seconds(self.probe.timeout_seconds, 1).max(Duration::from_millis(1));
         let target = &self.target;
         if let Some(action) = &self.probe.exec {

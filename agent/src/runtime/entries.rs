@@ -9,6 +9,7 @@ use std::{
 use coracle_shim_protocol::{Exit, layout};
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tracing::Instrument as _;
 
 use super::{
     checkpoint::{self, ContainerCheckpoint, SandboxCheckpoint},
@@ -160,7 +161,7 @@ impl Container {
 pub(super) async fn whole<T: Send + 'static>(
     work: impl Future<Output = Result<T, RuntimeError>> + Send + 'static,
 ) -> Result<T, RuntimeError> {
-    joined(coracle_telemetry::spawn("a call of the runtime", work).await)?
+    joined(coracle_telemetry::spawn("a call of the runtime", work.in_current_span()).await)?
 }
 
 /// Runs short blocking work where it may block.

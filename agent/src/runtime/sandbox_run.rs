@@ -13,8 +13,10 @@ use std::{
 };
 
 use coracle_shim_protocol::{Init, Reply, Request, layout};
+use coracle_telemetry::span;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use parking_lot::Mutex;
+use tracing::Instrument as _;
 
 use super::{
     RuntimeError, SandboxConfig, SandboxId, SandboxState, SandboxStatus,
@@ -24,7 +26,6 @@ use super::{
     sandbox_stop,
     shim_client::ShimClient,
 };
-use crate::stages::timed;
 
 /// Making namespaces takes a millisecond; a machine under pressure takes longer.
 const INIT_LIMIT: Duration = Duration::from_secs(15);
@@ -96,18 +97,18 @@ async fn build(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Runtime
 
     hasten_moves(inner);
     let cgroup = {
-        let (inner, config) = (Arc::clone(inner), config.clone());
-        tokio::task::spawn_blocking(move || inner.hierarchies.create(&config.cgroup_parent, &config.resources))
+        let (inner, config, around) = (Arc::clone(inner), config.clone(), tracing::Span::current());
+        let make = move || inner.hierarchies.create(&config.cgroup_parent, &config.resources);
+        tokio::task::spawn_blocking(move || around.in_scope(|| span!("cgroup").in_scope(make)))
     };
-    let shim = timed("shim", &config.pod, launch(inner, sandbox, &config)).await;
+    let shim = launch(inner, sandbox, &config).instrument(span!("shim")).await;
     joined(cgroup.await)??;
     shim?;
 
     if !config.host_network {
         let request = sandbox.network_request();
         let setup = tokio::time::timeout(NETWORK_LIMIT, inner.network.setup(&request));
-        let setup = timed("network", &config.pod, setup).await;
-        let ips = match setup {
+        let ips = match setup.instrument(span!("network")).await {
             Ok(Ok(ips)) => ips,
             Ok(Err(error)) => return Err(RuntimeError::Network { id: sandbox.id.clone(), source: Box::new(error) }),
             Err(_) => {

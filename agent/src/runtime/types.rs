@@ -45,6 +45,13 @@ pub struct PodRef {
     pub uid: PodUid,
 }
 
+impl fmt::Display for PodRef {
+    /// `namespace/name`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
 /// A port of the sandbox published on the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortMapping {

@@ -14,13 +14,14 @@ use coracle_tests::{
 };
 use serde_json::Value;
 
-use crate::report::{Row, percentile, print_stages, print_table, progress};
+use crate::{
+    report::{Row, print_stages, print_table, progress},
+    stages::Stage,
+};
 
 /// How long the cluster rests before its idle CPU is measured, and for how long that is.
 const IDLE_SPAN: Duration = Duration::from_secs(15);
 const SETTLE_SPAN: Duration = Duration::from_secs(10);
-/// What the agent logs of each pod, in the order of their being done.
-const STAGES: [&str; 8] = ["volumes", "image", "shim", "network", "sandbox", "create", "start", "status"];
 
 /// Tells a measurement whose memory it is to read.
 pub(crate) const PID_VARIABLE: &str = "CORACLE_BENCH_PID";
@@ -29,7 +30,7 @@ pub(crate) struct Bench {
     pub(crate) site: Site,
     pub(crate) up: Option<Process>,
     pub(crate) rows: Vec<Row>,
-    stages: Vec<(String, f64)>,
+    pub(crate) stages: Vec<Stage>,
 }
 
 /// Runs the given sections, or all of them.
@@ -104,15 +105,20 @@ impl Bench {
         .to_vec()
     }
 
-    fn start(&mut self) -> u64 {
-        self.start_with(&[])
+    pub(crate) fn start(&mut self) -> u64 {
+        let command = self.up_command();
+        self.start_as(command)
     }
 
-    fn start_with(&mut self, more: &[&str]) -> u64 {
+    pub(crate) fn up_command(&self) -> Command {
         let mut command = self.site.command("n1", binary("coracle"));
-        command.args(["up", "--bind", "198.18.0.1:6443"]).args(self.node_args()).args(more);
+        command.args(["up", "--bind", "198.18.0.1:6443"]).args(self.node_args());
         // How full this machine's disk is must not matter.
         command.args(["--eviction-hard", ""]);
+        command
+    }
+
+    pub(crate) fn start_as(&mut self, command: Command) -> u64 {
         let begin = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         self.up = Some(Process::start(command, &self.site.dir().join("up.log")));
         u64::try_from(begin).unwrap_or(0)
@@ -180,36 +186,6 @@ impl Bench {
         let percent = ticks / begin.elapsed().as_secs_f64();
         self.rows.push(Row::at_most("`coracle up` idle: resident", resident_mb(pid.as_raw())?, "MB", 50.0));
         self.rows.push(Row::at_most("`coracle up` idle: CPU of one core", percent, "%", 1.0));
-        Ok(())
-    }
-
-    /// Where the time of one pod start goes: with a server that says so, which costs a little itself.
-    fn stages(&mut self) -> anyhow::Result<()> {
-        self.stop_process();
-        self.start_with(&["-v", "--log-format", "json"]);
-        self.within("first-pod")?;
-        let seen = self.within("staged")?;
-        let log = self.up.as_ref().map(Process::output).unwrap_or_default();
-        let fields =
-            log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).map(|line| line["fields"].clone());
-        let staged: Vec<Value> =
-            fields.filter(|f| f["pod"].as_str().is_some_and(|pod| pod.starts_with("staged-"))).collect();
-        let ms = |name: &str| seen[name].as_f64().unwrap_or(f64::NAN);
-        self.stages.push(("API: POST answered".to_owned(), ms("api")));
-        self.stages.push(("scheduling: bound, as a watch sees it".to_owned(), ms("scheduling")));
-        for stage in STAGES {
-            let times = staged.iter().filter(|f| f["stage"] == stage).filter_map(|f| f["elapsed_us"].as_u64());
-            let mut times: Vec<Duration> = times.map(Duration::from_micros).collect();
-            let note = match stage {
-                "shim" | "network" => "agent: sandbox: ",
-                _ => "agent: ",
-            };
-            self.stages.push((format!("{note}{stage}"), percentile(&mut times, 50)));
-        }
-        self.stages.push(("POST to Ready in the watch".to_owned(), ms("total")));
-        self.stop_process();
-        self.start();
-        self.within("ready")?;
         Ok(())
     }
 

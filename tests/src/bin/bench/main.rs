@@ -14,6 +14,7 @@ mod memory;
 mod pods;
 mod report;
 mod service;
+mod stages;
 mod watchers;
 
 use std::process::ExitCode;

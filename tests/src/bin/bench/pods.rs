@@ -18,7 +18,7 @@ use crate::{
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const SERIAL: usize = 40;
 const BURST: usize = 50;
-const STAGED: usize = 20;
+const STAGED: usize = 40;
 const CONNECTIONS: usize = 8;
 const START_DEADLINE: Duration = Duration::from_secs(60);
 
@@ -178,7 +178,7 @@ pub(crate) async fn serial_and_burst(kubeconfig: &str) -> anyhow::Result<Value> 
     }))
 }
 
-/// A few pods one after another, for a server that logs its stages; what of them this client sees, in milliseconds.
+/// A few pods one after another, for a server that tells of its spans; what of them this client sees, in milliseconds.
 pub(crate) async fn staged(kubeconfig: &str) -> anyhow::Result<Value> {
     let target = Target::load(kubeconfig)?;
     let mut watch = PodWatch::start(&target).await?;
@@ -197,8 +197,8 @@ pub(crate) async fn staged(kubeconfig: &str) -> anyhow::Result<Value> {
         connection.json(Method::DELETE, &format!("{PODS}/{name}"), None).await?;
         watch.wait(&[name], Seen::Gone).await?;
     }
-    let median = |times: &mut Vec<Duration>| percentile(times, 50);
-    Ok(json!({"api": median(&mut api), "scheduling": median(&mut scheduling), "total": median(&mut total)}))
+    let told = |times: &mut Vec<Duration>| json!({"p50": percentile(times, 50), "p99": percentile(times, 99)});
+    Ok(json!({"api": told(&mut api), "scheduling": told(&mut scheduling), "total": told(&mut total)}))
 }
 
 /// Deletes the burst's pods; how long until the last is gone.

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::stages::Stage;
+
 /// The value below which `percent` of the times lie, in milliseconds.
 pub(crate) fn percentile(times: &mut [Duration], percent: usize) -> f64 {
     times.sort_unstable();
@@ -55,13 +57,13 @@ pub(crate) fn print_table(rows: &[Row]) {
 }
 
 #[allow(clippy::print_stdout, reason = "the table is this program's result")]
-pub(crate) fn print_stages(stages: &[(String, f64)]) {
+pub(crate) fn print_stages(stages: &[Stage]) {
     if stages.is_empty() {
         return;
     }
-    println!("\n{:<58} {:>12}", "where the time of one pod start goes", "p50");
-    for (stage, ms) in stages {
-        println!("{stage:<58} {:>12}", format!("{ms:.2} ms"));
+    println!("\n{:<58} {:>12} {:>14}", "where the time of one pod start goes", "p50", "p99");
+    for Stage { what, p50_ms, p99_ms } in stages {
+        println!("{what:<58} {:>12} {:>14}", format!("{p50_ms:.2} ms"), format!("{p99_ms:.2} ms"));
     }
 }
 
