@@ -1,6 +1,6 @@
 //! From a Pod to what the runtime is asked for: sandbox and container configurations.
 //!
-//! The parts are pure (`env`, `fields`, `expansion`, `resources`, `security`); this file fetches what they
+//! The parts are pure (`env`, `fields`, `expansion`, `sub_path`, `resources`, `security`); this file fetches what they
 //! refer to and writes the few files that every container gets.
 
 pub(crate) mod apparmor;
@@ -12,6 +12,7 @@ pub(crate) mod fields;
 pub(crate) mod resources;
 mod runtime_class;
 pub(crate) mod security;
+mod sub_path;
 
 use std::{
     collections::HashMap,
@@ -49,6 +50,8 @@ pub(crate) enum ContainerConfigError {
     Security(#[from] security::SecurityError),
     #[error(transparent)]
     AppArmor(#[from] apparmor::AppArmorError),
+    #[error(transparent)]
+    MissingValue(#[from] sub_path::MissingValue),
     #[error(transparent)]
     SubPath(#[from] SubPathError),
     #[error(transparent)]
@@ -199,17 +202,13 @@ async fn volume_mounts(
             volume: mount.name.clone(),
             container: input.container.name.clone(),
         })?;
-        let sub_path = match (&mount.sub_path, &mount.sub_path_expr) {
-            (Some(path), _) if !path.is_empty() => path.clone(),
-            (_, Some(template)) => expansion::expand(template, |name| env.get(name).copied()),
-            _ => String::new(),
-        };
-        let host_path = if sub_path.is_empty() {
-            volume.clone()
-        } else {
-            // By its number: one container may mount two paths of one volume.
-            let place = format!("{}/{}/{index}", mount.name, input.container.name);
-            ctx.volumes.sub_path(&input.pod.uid(), volume, &place, &sub_path).await?
+        let host_path = match sub_path::of(mount, env)? {
+            None => volume.clone(),
+            Some(path) => {
+                // By its number: one container may mount two paths of one volume.
+                let place = format!("{}/{}/{index}", mount.name, input.container.name);
+                ctx.volumes.sub_path(&input.pod.uid(), volume, &place, &path).await?
+            }
         };
         mounts.push(Mount {
             container_path: absolute(&mount.mount_path),

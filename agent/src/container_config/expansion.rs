@@ -3,7 +3,7 @@
 //! Upstream's rules (`third_party/forked/golang/expansion`): `$$` is a literal `$`, an unknown variable stays as written.
 
 /// Expands all references in `input`.
-pub(crate) fn expand<'a>(input: &str, lookup: impl Fn(&str) -> Option<&'a str>) -> String {
+pub(crate) fn expand<'a>(input: &str, mut lookup: impl FnMut(&str) -> Option<&'a str>) -> String {
     let mut out = String::with_capacity(input.len());
     let mut rest = input;
     while let Some(at) = rest.find('$') {

@@ -185,6 +185,24 @@ async fn environment_comes_from_config_maps() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_sub_path_without_a_value_keeps_the_container_from_the_volume() {
+    let cluster = Cluster::start().await;
+    let mount = json!({"name": "v", "mountPath": "/data", "subPathExpr": "$(TENANT)"});
+    let main = |env| json!({"name": "main", "image": "nginx:1", "env": env, "volumeMounts": [mount]});
+    let volumes = json!([{"name": "v", "emptyDir": {}}]);
+    for (name, env) in [("empty", json!([{"name": "TENANT", "value": ""}])), ("absent", json!([]))] {
+        cluster.create(pod(name, json!({"containers": [main(env)], "volumes": volumes}))).await;
+        let waiting = cluster.wait_pod(name, |pod| waiting_reason(pod) == Some("CreateContainerConfigError")).await;
+        let message = container_status(&waiting).state.and_then(|state| state.waiting?.message);
+        assert_eq!(message.as_deref(), Some("missing value for TENANT"), "{name}");
+        let volume = format!("pods/{}/volumes/kubernetes.io~empty-dir/v", waiting.metadata.uid.expect("uid"));
+        let made = std::fs::read_dir(cluster.agent_dir().join(volume)).expect("the volume").count();
+        assert_eq!(made, 0, "{name}");
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn init_containers_run_before_the_others() {
     let cluster = Cluster::start().await;
     cluster.create(pod("web", json!({"initContainers": [{"name": "init", "image": "nginx:1"}]}))).await;
