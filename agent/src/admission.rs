@@ -58,8 +58,12 @@ impl Rejection {
 /// Says why the node does not take a pod beside the others that it has taken; `None` if it may.
 type Handler = fn(&Pod, &NodeInfo, &[&Pod]) -> Option<Rejection>;
 
+/// Says which pods show in the API what a node runs from files.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
 /// What the node cannot keep to; then whether it is the right one, and has room. In upstream's order.
-const HANDLERS: [(Handler, AppliesTo); 9] = [
+const HANDLERS: [(Handler, AppliesTo); 10] = [
+    (mirror_pods, AppliesTo::EveryPod),
     (sysctls, AppliesTo::EveryPod),
     (resource_claims, AppliesTo::EveryPod),
     (predicates::operating_system_label, AppliesTo::EveryPod),
@@ -90,6 +94,15 @@ fn tells_of_a_start(pod: &Pod) -> bool {
     let status = pod.status_or_default();
     let mut containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     status.start_time.is_some() || containers.any(|container| container.container_id.is_some())
+}
+
+/// This node runs no pods from files, so that nothing is behind such a pod. The kubelet never runs one of the API either:
+/// it deletes it, as the mirror of a static pod that is gone (`deleteOrphanedMirrorPods`). Here it fails, so that whoever
+/// made it sees why.
+fn mirror_pods(pod: &Pod, _: &NodeInfo, _: &[&Pod]) -> Option<Rejection> {
+    let is_mirror = pod.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(MIRROR));
+    let message = format!("annotation {MIRROR}: this node runs no static pod that it could be the mirror of");
+    is_mirror.then(|| Rejection::new("UnexpectedAdmissionError", message))
 }
 
 fn operating_system(pod: &Pod, _: &NodeInfo, _: &[&Pod]) -> Option<Rejection> {
@@ -166,6 +179,18 @@ mod tests {
         assert_eq!(judge(&profile, || Some(vec!["x".to_owned()])), None);
         let claims = json!({"containers": [], "resourceClaims": [{"name": "gpu", "resourceClaimName": "g"}]});
         assert_eq!(reason(&claims, || None).as_deref(), Some("UnexpectedAdmissionError"));
+    }
+
+    #[test]
+    fn the_mirror_of_a_static_pod_is_not_run() {
+        let started = json!({"startTime": "2026-01-01T00:00:00Z"});
+        for (annotation, expected) in [("kubernetes.io/config.mirror", true), ("kubernetes.io/config.hash", false)] {
+            for status in [json!({}), started.clone()] {
+                let metadata = json!({"name": "p", "annotations": {annotation: ""}});
+                let pod = json!({"metadata": metadata, "spec": {"containers": []}, "status": status});
+                assert_eq!(refused(pod.clone(), || None).is_some(), expected, "{pod}");
+            }
+        }
     }
 
     #[test]

@@ -12,8 +12,6 @@ use crate::pod::{PodExt, SYSTEM_CRITICAL};
 
 /// `status.reason` of an evicted pod, and the event's.
 pub(crate) const EVICTED: &str = "Evicted";
-/// Set on pods that a node runs from files: nobody else could start them anew.
-const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// What is given back when a pod goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,10 +93,10 @@ pub(super) fn rank(resource: Resource, candidates: &mut [Candidate]) {
     }
 }
 
-/// Whether the pod stays whatever happens.
+/// Whether the pod stays whatever happens: by its priority alone, which admission guards. Upstream spares static pods, too;
+/// here are none, and the annotation of their mirrors anybody may write.
 pub(crate) fn is_critical(pod: &Pod) -> bool {
-    let is_static = pod.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(MIRROR));
-    is_static || pod.spec_or_default().priority.is_some_and(|priority| priority >= SYSTEM_CRITICAL)
+    pod.spec_or_default().priority.is_some_and(|priority| priority >= SYSTEM_CRITICAL)
 }
 
 /// How the message of a pod begins that went for the node's sake, and not for what it did itself.
@@ -175,10 +173,11 @@ mod tests {
     }
 
     #[test]
-    fn the_system_is_spared() {
-        for (priority, mirror, spared) in [(0, false, false), (2_000_000_000, false, true), (0, true, true)] {
+    fn the_system_is_spared_and_nobody_by_an_annotation() {
+        for (priority, mirror, spared) in [(0, false, false), (2_000_000_000, false, true), (0, true, false)] {
             let mut pod = Pod::clone(&candidate("p", priority, 0, 0).pod);
-            pod.metadata.annotations = mirror.then(|| [(MIRROR.to_owned(), "hash".to_owned())].into());
+            let annotation = ("kubernetes.io/config.mirror".to_owned(), "hash".to_owned());
+            pod.metadata.annotations = mirror.then(|| [annotation].into());
             assert_eq!(is_critical(&pod), spared, "{priority} {mirror}");
         }
     }
