@@ -12,7 +12,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fchmod, mkdirat, openat, openat2};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, fchmod, mkdirat, openat, openat2, statat};
 
 use super::mounter::Mounter;
 
@@ -28,7 +28,10 @@ pub(crate) enum SubPathError {
     Open { path: String, source: io::Error },
 }
 
-/// Opens, makes if missing, and mounts `path` of `volume` at `target`; idempotent.
+/// Opens, makes if missing, and mounts `path` of `volume` at `target`; idempotent. What an earlier instance of the
+/// container had mounted there gives way if the path leads to something else now: a ConfigMap or Secret was written anew.
+///
+/// Source: `prepareSubpathTarget`, `checkSubPathFileEqual` in `pkg/volume/util/subpath/subpath_linux.go` at v1.37.
 pub(super) fn prepare(
     volume: &Path,
     path: &str,
@@ -40,9 +43,6 @@ pub(super) fn prepare(
         return Err(SubPathError::BadPath { path: path.to_owned() });
     }
     let failed = |source: io::Error| SubPathError::Open { path: path.to_owned(), source };
-    if mounter.is_mount_point(target) {
-        return Ok(target.to_owned());
-    }
     let root = openat(CWD, volume, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .map_err(|e| failed(e.into()))?;
     let found = match open_beneath(&root, relative) {
@@ -52,6 +52,12 @@ pub(super) fn prepare(
         }
         other => other.map_err(failed)?,
     };
+    if mounter.is_mount_point(target) {
+        if is_same(&found, target).map_err(failed)? {
+            return Ok(target.to_owned());
+        }
+        mounter.unmount_below(target).map_err(failed)?;
+    }
     make_target(&found, target).map_err(failed)?;
     mounter.bind(found.as_fd(), target).map_err(failed)?;
     Ok(target.to_owned())
@@ -88,10 +94,22 @@ fn set_mode(parent: &OwnedFd, name: &Path, mode: Mode) -> io::Result<()> {
     Ok(fchmod(&made, mode)?)
 }
 
+/// Whether what is mounted at `target` is what was opened, and not what once had its name.
+fn is_same(found: &OwnedFd, target: &Path) -> io::Result<bool> {
+    let (found, mounted) = (rustix::fs::fstat(found)?, statat(CWD, target, AtFlags::SYMLINK_NOFOLLOW)?);
+    Ok((found.st_dev, found.st_ino) == (mounted.st_dev, mounted.st_ino))
+}
+
 /// A mount point of the kind of what goes there.
 fn make_target(found: &OwnedFd, target: &Path) -> io::Result<()> {
     let is_dir =
         rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(found)?.st_mode) == rustix::fs::FileType::Directory;
+    // An earlier instance may have had the other kind there.
+    match fs::symlink_metadata(target) {
+        Ok(old) if old.is_dir() && !is_dir => fs::remove_dir(target)?,
+        Ok(old) if !old.is_dir() && is_dir => fs::remove_file(target)?,
+        _ => {}
+    }
     if is_dir {
         return fs::create_dir_all(target);
     }
@@ -104,7 +122,73 @@ fn make_target(found: &OwnedFd, target: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::mounter::NoMounts, *};
+    use std::{
+        collections::BTreeSet,
+        os::fd::{AsRawFd, BorrowedFd},
+        sync::Mutex,
+    };
+
+    use super::{
+        super::{
+            atomic_writer,
+            mounter::{NoMounts, SystemMounter, Tmpfs},
+            payload::{FileProjection, Payload},
+        },
+        *,
+    };
+
+    /// Files that are "mounted" are hard links: the same file under another name, also once its own name is gone.
+    #[derive(Default)]
+    struct Links(Mutex<BTreeSet<PathBuf>>);
+
+    impl Mounter for Links {
+        fn mount_tmpfs(&self, _: &Path, _: &Tmpfs) -> io::Result<()> {
+            unreachable!("no tmpfs here")
+        }
+
+        fn bind(&self, source: BorrowedFd<'_>, target: &Path) -> io::Result<()> {
+            assert!(self.0.lock().expect("lock").insert(target.to_owned()), "mounted over {}", target.display());
+            fs::remove_file(target)?;
+            let source = format!("/proc/self/fd/{}", source.as_raw_fd());
+            Ok(rustix::fs::linkat(CWD, source, CWD, target, AtFlags::SYMLINK_FOLLOW)?)
+        }
+
+        fn is_mount_point(&self, target: &Path) -> bool {
+            self.0.lock().expect("lock").contains(target)
+        }
+
+        fn unmount_below(&self, dir: &Path) -> io::Result<()> {
+            assert!(self.0.lock().expect("lock").remove(dir), "nothing is mounted on {}", dir.display());
+            fs::remove_file(dir)?;
+            fs::write(dir, "")
+        }
+    }
+
+    fn rotate(mounter: &dyn Mounter) {
+        let dir = tempfile::tempdir().expect("directory");
+        let (volume, target) = (dir.path().join("v"), dir.path().join("t/0"));
+        fs::create_dir(&volume).expect("directory");
+        for password in ["old", "old", "new"] {
+            let file = FileProjection::new(password.into(), 0o644);
+            atomic_writer::write(&volume, &Payload::from([("password".to_owned(), file)]), None).expect("write");
+            let place = prepare(&volume, "password", &target, mounter).expect("sub-path");
+            let read = fs::read_to_string(place);
+            if password == "new" {
+                mounter.unmount_below(&target).expect("unmount");
+            }
+            assert_eq!(read.expect("read"), password);
+        }
+    }
+
+    #[test]
+    fn a_restarted_container_sees_the_rotated_secret() {
+        rotate(&Links::default());
+        if rustix::process::geteuid().is_root() {
+            rotate(&SystemMounter);
+        } else {
+            assert!(std::env::var_os("REQUIRE_ROOT").is_none(), "this test needs root");
+        }
+    }
 
     #[test]
     fn nothing_outside_the_volume_is_opened() {
