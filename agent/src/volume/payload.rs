@@ -75,11 +75,15 @@ pub(super) fn mode(mode: Option<i32>, default: u32) -> u32 {
     mode.and_then(|mode| u32::try_from(mode).ok()).map_or(default, |mode| mode & 0o777)
 }
 
-/// A relative path without `..`, as it is.
+/// A relative path without `..`, in its shortest form: `./a//b` is `a/b`. Names that begin with `..` at the top are the
+/// writer's own.
+///
+/// Source: `validatePayload` in `pkg/volume/util/atomic_writer.go` at v1.37.
 pub(super) fn checked(path: &str) -> Result<String, KindError> {
-    let fine = !path.is_empty()
-        && !path.starts_with('/')
-        && !path.starts_with("..")
-        && path.split('/').all(|part| part != "..");
-    if fine { Ok(path.to_owned()) } else { Err(KindError::BadPath { path: path.to_owned() }) }
+    let parts: Vec<&str> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+    let is_ours = parts.first().is_none_or(|first| first.starts_with(".."));
+    if path.starts_with('/') || is_ours || parts.contains(&"..") {
+        return Err(KindError::BadPath { path: path.to_owned() });
+    }
+    Ok(parts.join("/"))
 }

@@ -85,10 +85,25 @@ fn items_choose_and_name_files() {
 
 #[test]
 fn paths_that_leave_the_volume_are_refused() {
-    for path in ["../a", "a/../b", "/a", "", "..data"] {
+    for path in ["../a", "a/../b", "/a", "", "..data", ".", "./", "./..data", "a/.."] {
         assert!(checked(path).is_err(), "{path}");
     }
-    assert!(checked("a/b..c").is_ok());
+    for (path, clean) in [("a/b..c", "a/b..c"), ("./a", "a"), ("a//b/./c/", "a/b/c"), ("a/..b", "a/..b")] {
+        assert_eq!(checked(path).expect("fine"), clean);
+    }
+}
+
+#[test]
+fn a_path_in_another_form_is_the_same_file() {
+    let dir = tempfile::tempdir().expect("directory");
+    let items = [KeyToPath { key: "k".to_owned(), path: "./a".to_owned(), ..KeyToPath::default() }];
+    let selection = Selection { name: "c", items: Some(&items), ..Selection::default() };
+    let words = Words { object: "configmap", key: "config" };
+    let payload = selection.project(words, Some([("k".to_owned(), b"x".to_vec())].into())).expect("payload");
+    for changed in [true, false] {
+        assert_eq!(atomic_writer::write(dir.path(), &payload, None).expect("write"), changed);
+    }
+    assert_eq!(shown(dir.path()), texts(&[("a", "x")]));
 }
 
 #[test]
