@@ -30,6 +30,8 @@ struct Machine {
     ip_forward: bool,
     /// Firewalls that are in charge of this machine.
     firewalls: Vec<Firewall>,
+    /// Whether Secrets in pods' volumes may reach the disk.
+    swaps_volumes: bool,
 }
 
 /// A firewall that is known to stand in the way of pods.
@@ -134,6 +136,9 @@ const CONTROLLERS: &[(&str, bool)] = &[("cpu", true), ("memory", true), ("pids",
 /// The oldest kernel with `openat2`, which image unpacking needs.
 const KERNEL_MIN: (u32, u32) = (5, 6);
 
+/// The oldest kernel whose tmpfs can be kept off the swap; distributions have it in older ones.
+const NOSWAP_MIN: (u32, u32) = (6, 4);
+
 /// Carries out the command: prints the report; fails if pods cannot run here.
 pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let machine = Machine::probe();
@@ -178,6 +183,10 @@ fn findings(machine: &Machine) -> Vec<Finding> {
         "the agent turns it on when it starts".to_owned()
     }));
     findings.extend(machine.firewalls.iter().map(|firewall| firewall.finding()));
+    findings.push(finding(!machine.swaps_volumes, false, "memory volumes stay in memory".to_owned(), || {
+        let (major, minor) = NOSWAP_MIN;
+        format!("Secrets may be swapped to disk: swapoff -a, or a kernel of {major}.{minor} or later (tmpfs noswap)")
+    }));
     findings
 }
 
@@ -222,6 +231,11 @@ impl Machine {
             controllers: controllers(),
             kernel: kernel_release(),
             firewalls: Firewall::find(),
+            // Who may not ask the kernel goes by its number.
+            swaps_volumes: coracle_agent::swap::reaches_memory_volumes().unwrap_or_else(|| {
+                let (_, major, minor) = kernel_release();
+                (major, minor) < NOSWAP_MIN
+            }),
             ip_forward: std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward").is_ok_and(|text| text.trim() == "1"),
         }
     }
@@ -292,6 +306,7 @@ mod tests {
             kernel: ("6.1.0".to_owned(), 6, 1),
             ip_forward: true,
             firewalls: Vec::new(),
+            swaps_volumes: false,
         }
     }
 
@@ -314,6 +329,7 @@ mod tests {
         check(|m| m.programs.retain(|name| *name != "iptables-restore"), Level::Fail, "apt-get install iptables");
         check(|m| m.firewalls.push(Firewall::Firewalld), Level::Warn, "--zone=trusted");
         check(|m| m.firewalls.push(Firewall::Ufw), Level::Warn, "ufw route allow");
+        check(|m| m.swaps_volumes = true, Level::Warn, "swapoff -a");
         check(|m| m.capabilities &= !(1 << 24), Level::Warn, "clamps");
         check(|m| m.capabilities &= !(1 << 21), Level::Fail, "run as root");
         check(|m| m.controllers.retain(|name| name != "memory"), Level::Fail, "cgroup_enable=memory");

@@ -23,6 +23,7 @@
 //! | `server`, `logs` | the HTTPS API on port 10250, container logs |
 //! | `qos_cgroups` | the share of each QoS class, and of all pods |
 //! | [`eviction`], `psi` | what the machine is short of, and which pods go for it |
+//! | [`swap`] | whether what volumes hold in memory may reach the disk |
 //! | `gc`, `removal`, `mounts` | images and files that nobody needs, and how they go |
 //! | [`runtime`] | runs sandboxes and containers through one shim a pod |
 //! | [`image`] | pulls, imports and keeps images |
@@ -70,6 +71,7 @@ pub mod runtime;
 mod server;
 mod service_index;
 mod status_manager;
+pub mod swap;
 mod sync_loop;
 mod volume;
 mod watch;

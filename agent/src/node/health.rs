@@ -9,7 +9,7 @@
 //!
 //! The first three are upstream's and keep new pods away. The next two are named and judged as KEP-4205 has it (a share of
 //! the last 60 seconds, still so in the last 10), and only told: work of one pod that waits for its own limits counts, too.
-//! The last two appear only once there was something to tell.
+//! The last two appear only once there was something to tell. That memory volumes may reach the swap is an event alone.
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
 
@@ -25,6 +25,7 @@ use crate::{
     events::Severity,
     eviction::{Pressure, Thresholds, signals},
     psi::{self, Psi, Resource},
+    swap,
 };
 
 /// Per cent of a minute in which all work stood still, from which on it is told.
@@ -34,6 +35,9 @@ const LOST_AFTER: Duration = Duration::from_secs(5);
 /// Reason of `NetworkUnavailable` as it is written here; network add-ons use the condition as well.
 const ADDRESS_GONE: &str = "NodeAddressGone";
 const ADDRESS_PRESENT: &str = "NodeAddressPresent";
+/// Upstream's words.
+const SWAPPED: &str = "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) \
+                       might be swapped to disk and should no longer be considered secure.";
 
 /// What a look has found.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -46,6 +50,8 @@ pub(crate) struct Health {
     /// Seconds by which the clock is ahead of the API server's.
     pub(crate) clock_ahead_secs: i64,
     pub(crate) address_loss: Option<Loss>,
+    /// Secrets may reach the disk.
+    pub(crate) swaps_volumes: bool,
 }
 
 /// Looks at the machine, and remembers what it saw before.
@@ -66,6 +72,7 @@ struct Signs {
     memory: Option<Psi>,
     disk: Option<Psi>,
     address_loss: Option<Loss>,
+    swaps_volumes: bool,
 }
 
 impl Examiner {
@@ -91,6 +98,7 @@ impl Examiner {
             memory: psi::of_machine(Resource::Memory),
             disk: psi::of_machine(Resource::Io),
             address_loss: address::look(node_ip),
+            swaps_volumes: swap::reaches_memory_volumes() == Some(true),
         };
         match tokio::task::spawn_blocking(read).await {
             Ok(signs) => self.judge(&signs, Instant::now()),
@@ -125,6 +133,7 @@ impl Examiner {
             disk_contention: signs.disk.map(|_| self.contention.1),
             clock_ahead_secs: self.clock.lock().unwrap_or(0),
             address_loss: signs.address_loss.filter(|_| is_lost),
+            swaps_volumes: signs.swaps_volumes,
         }
     }
 }
@@ -247,6 +256,9 @@ pub(crate) fn events(node_name: &str, before: &Health, now: &Health) -> Vec<(Sev
         (None, Some(loss)) => events.push((Severity::Warning, ADDRESS_GONE, loss_message(loss))),
         (Some(_), None) => events.push((Severity::Normal, ADDRESS_PRESENT, "the node's address is back".to_owned())),
         _ => {}
+    }
+    if now.swaps_volumes && !before.swaps_volumes {
+        events.push((Severity::Warning, "PossibleMemoryBackedVolumesOnDisk", SWAPPED.to_owned()));
     }
     events
 }

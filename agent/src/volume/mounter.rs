@@ -10,7 +10,7 @@ use std::{
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-use crate::mounts;
+use crate::{mounts, swap};
 
 /// Mounts and unmounts. Blocking.
 pub(crate) trait Mounter: Send + Sync + 'static {
@@ -34,12 +34,13 @@ pub(crate) struct Tmpfs {
 }
 
 impl Tmpfs {
-    fn options(&self) -> String {
+    fn options(&self, noswap: bool) -> String {
         let parts = [
             self.size_bytes.map(|size| format!("size={size}")),
             // Without one the kernel lets everybody put files in.
             Some(format!("mode={:o}", self.mode.unwrap_or(0o755))),
             self.group.map(|group| format!("gid={group}")),
+            noswap.then(|| swap::NOSWAP.to_owned()),
         ];
         parts.into_iter().flatten().collect::<Vec<_>>().join(",")
     }
@@ -51,7 +52,8 @@ pub(crate) struct SystemMounter;
 impl Mounter for SystemMounter {
     fn mount_tmpfs(&self, target: &Path, tmpfs: &Tmpfs) -> io::Result<()> {
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-        mount(Some("tmpfs"), target, Some("tmpfs"), flags, Some(tmpfs.options().as_str())).map_err(io::Error::from)
+        let options = tmpfs.options(swap::is_avoidable());
+        mount(Some("tmpfs"), target, Some("tmpfs"), flags, Some(options.as_str())).map_err(io::Error::from)
     }
 
     fn bind(&self, source: BorrowedFd<'_>, target: &Path) -> io::Result<()> {
@@ -101,8 +103,24 @@ mod tests {
 
     #[test]
     fn only_root_may_put_files_into_a_tmpfs_that_says_nothing_else() {
-        assert_eq!(Tmpfs::default().options(), "mode=755");
+        assert_eq!(Tmpfs::default().options(false), "mode=755");
         let tmpfs = Tmpfs { size_bytes: Some(4096), mode: Some(0o1777), group: Some(7) };
-        assert_eq!(tmpfs.options(), "size=4096,mode=1777,gid=7");
+        assert_eq!(tmpfs.options(false), "size=4096,mode=1777,gid=7");
+    }
+
+    #[test]
+    fn what_volumes_hold_in_memory_is_kept_off_the_swap() {
+        assert_eq!(Tmpfs::default().options(true), "mode=755,noswap");
+        if !nix::unistd::geteuid().is_root() {
+            assert!(std::env::var_os("REQUIRE_ROOT").is_none(), "this test needs root");
+            return;
+        }
+        // The kernel has the last word: what it says it takes, it has to take.
+        let dir = tempfile::tempdir().expect("directory");
+        SystemMounter.mount_tmpfs(dir.path(), &Tmpfs::default()).expect("mount");
+        let table = std::fs::read_to_string("/proc/self/mountinfo").expect("table");
+        SystemMounter.unmount_below(dir.path()).expect("unmount");
+        let line = table.lines().find(|line| line.contains(&dir.path().display().to_string())).expect("a line");
+        assert_eq!(line.ends_with(",noswap") || line.contains(",noswap,"), swap::is_avoidable(), "{line}");
     }
 }

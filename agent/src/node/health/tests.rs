@@ -12,7 +12,7 @@ fn examiner() -> Examiner {
 fn signs(met: &[Signal]) -> Signs {
     let shortage = |&signal| Shortage { supply: Supply { signal, available: 1, capacity: 100 }, threshold: 2 };
     let met = met.iter().map(shortage).collect();
-    Signs { met, memory: None, disk: None, address_loss: None }
+    Signs { met, memory: None, disk: None, address_loss: None, swaps_volumes: false }
 }
 
 fn condition<'a>(told: &'a [Told], kind: &str) -> Option<(bool, &'a str)> {
@@ -117,4 +117,13 @@ fn skew_and_lost_addresses_are_told_until_they_are_mended() {
     assert!(Health::default().more_conditions(None).is_empty());
     let of_an_add_on = as_conditions(&[("NetworkUnavailable", false, "FlannelIsUp", String::new())]);
     assert!(Health::default().more_conditions(Some(&of_an_add_on)).is_empty());
+}
+
+#[test]
+fn secrets_that_may_reach_the_disk_are_told_of_once() {
+    let (well, ill) =
+        (Health::default(), examiner().judge(&Signs { swaps_volumes: true, ..signs(&[]) }, Instant::now()));
+    let told = events("n1", &well, &ill);
+    assert!(matches!(&told[..], [(Severity::Warning, "PossibleMemoryBackedVolumesOnDisk", _)]), "{told:?}");
+    assert!(events("n1", &ill, &ill).is_empty() && events("n1", &ill, &well).is_empty());
 }
