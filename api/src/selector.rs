@@ -124,6 +124,18 @@ impl LabelSelector {
         Self { requirements, nothing: false }
     }
 
+    /// Also asks for what `other` asks for; one that matches nothing asks for nothing.
+    ///
+    /// Source: `Selector.Add(Requirements()...)` in upstream.
+    pub fn narrow(&mut self, other: &Self) {
+        for requirement in other.requirements() {
+            if !self.requirements.contains(requirement) {
+                self.requirements.push(requirement.clone());
+            }
+        }
+        self.requirements.sort_by(|a, b| a.key.cmp(&b.key));
+    }
+
     /// Whether an object with these labels is selected. `label` looks a label up.
     pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         !self.nothing && self.requirements.iter().all(|r| r.matches(label(&r.key)))

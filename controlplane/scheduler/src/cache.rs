@@ -1,5 +1,5 @@
 //! The nodes with the pods on them: observed ones, and assumed ones whose binding is on its way. Beside them what else an attempt
-//! looks at: the labels of namespaces.
+//! looks at: the labels of namespaces, who has which image, what selects pods, and where those of the same labels are.
 //!
 //! ```text
 //! assume --> Assumed --observed on the node--> Observed --gone--> (forgotten)
@@ -12,13 +12,14 @@ use std::{
     sync::Arc,
 };
 
+use coracle_api::selector::LabelSelector;
 use k8s_openapi::api::core::v1::Node;
 
 use crate::{
-    namespaces::Namespaces,
     node_info::NodeInfo,
     pod_info::{PodInfo, PodUid},
-    snapshot::Snapshot,
+    selectors::SelectorOwner,
+    snapshot::{Snapshot, Surroundings},
 };
 
 /// See the module.
@@ -29,7 +30,7 @@ pub(crate) struct Cache {
     index: HashMap<String, usize>,
     /// Pods of nodes that are not there: seen before their node, or left by it.
     homeless: HashMap<String, HashMap<PodUid, Arc<PodInfo>>>,
-    namespaces: Namespaces,
+    around: Surroundings,
     /// Where each known pod is, and whether that is only assumed.
     pods: HashMap<PodUid, Place>,
 }
@@ -52,16 +53,24 @@ enum Standing {
 impl Cache {
     /// The nodes that exist, as they are now.
     pub(crate) fn snapshot(&self) -> Snapshot<'_> {
-        Snapshot::new(&self.nodes, &self.index, &self.namespaces)
+        Snapshot::new(&self.nodes, &self.index, &self.around)
     }
 
     /// Adds or changes a node. Returns what it was before, without pods.
     pub(crate) fn set_node(&mut self, node: &Node) -> Option<NodeInfo> {
         let name = node.metadata.name.as_deref()?;
         if let Some(&position) = self.index.get(name) {
-            return Some(self.nodes[position].replace(node));
+            let old = self.nodes[position].replace(node);
+            let new = &self.nodes[position];
+            // Nodes tell of themselves all the time, and seldom of new images.
+            if old.images != new.images {
+                self.around.images.remove(&old);
+                self.around.images.add(new);
+            }
+            return Some(old);
         }
         let mut info = NodeInfo::new(node);
+        self.around.images.add(&info);
         for pod in self.homeless.remove(name).into_iter().flat_map(HashMap::into_values) {
             info.add_pod(pod);
         }
@@ -74,6 +83,7 @@ impl Cache {
     pub(crate) fn remove_node(&mut self, name: &str) -> Option<NodeInfo> {
         let position = self.index.remove(name)?;
         let mut removed = self.nodes.swap_remove(position);
+        self.around.images.remove(&removed);
         if let Some(moved) = self.nodes.get(position) {
             self.index.insert(moved.name.clone(), position);
         }
@@ -86,11 +96,16 @@ impl Cache {
 
     /// Takes over the labels of a namespace. Says whether they are others than before.
     pub(crate) fn set_namespace(&mut self, name: &str, labels: BTreeMap<String, String>) -> bool {
-        self.namespaces.set(name, labels)
+        self.around.namespaces.set(name, labels)
     }
 
     pub(crate) fn remove_namespace(&mut self, name: &str) {
-        self.namespaces.remove(name);
+        self.around.namespaces.remove(name);
+    }
+
+    /// Takes over what a Service or controller selects by.
+    pub(crate) fn set_selector(&mut self, owner: SelectorOwner, selector: Option<Arc<LabelSelector>>) {
+        self.around.selectors.set(owner, selector);
     }
 
     /// How many pods are counted on nodes.
@@ -123,13 +138,19 @@ impl Cache {
     /// A pod is gone or finished. Returns what had been counted.
     pub(crate) fn remove_pod(&mut self, uid: &PodUid) -> Option<Arc<PodInfo>> {
         let place = self.pods.remove(uid)?;
-        if let Some(&position) = self.index.get(&place.node) {
-            return self.nodes[position].remove_pod(uid);
-        }
-        let pods = self.homeless.get_mut(&place.node)?;
+        let pod = match self.index.get(&place.node) {
+            Some(&position) => self.nodes[position].remove_pod(uid),
+            None => self.remove_homeless(uid, &place.node),
+        }?;
+        self.forget_like(&pod, &place.node);
+        Some(pod)
+    }
+
+    fn remove_homeless(&mut self, uid: &PodUid, node: &str) -> Option<Arc<PodInfo>> {
+        let pods = self.homeless.get_mut(node)?;
         let pod = pods.remove(uid);
         if pods.is_empty() {
-            self.homeless.remove(&place.node);
+            self.homeless.remove(node);
         }
         pod
     }
@@ -139,9 +160,24 @@ impl Cache {
             self.remove_pod(&pod.uid);
         }
         self.pods.insert(pod.uid.clone(), Place { node: node.to_owned(), standing });
-        match self.index.get(node) {
+        // Those that end make room for others of their like.
+        if !pod.terminating {
+            self.around.likes.add(&pod.namespace, &pod.labels, node);
+        }
+        let old = match self.index.get(node) {
             Some(&position) => self.nodes[position].add_pod(pod),
             None => self.homeless.entry(node.to_owned()).or_default().insert(pod.uid.clone(), pod),
+        };
+        if let Some(old) = &old {
+            self.forget_like(old, node);
+        }
+        old
+    }
+
+    /// In the state in which it was counted.
+    fn forget_like(&mut self, pod: &PodInfo, node: &str) {
+        if !pod.terminating {
+            self.around.likes.remove(&pod.namespace, &pod.labels, node);
         }
     }
 }

@@ -6,7 +6,8 @@
 //! | module | does |
 //! |---|---|
 //! | `pod_info`, `node_info`, `resources` | what of a Pod and a Node matters for placing, compact |
-//! | `cache`, `snapshot`, `namespaces` | nodes with the pods on them, assumed ones included; what one attempt sees of it |
+//! | `cache`, `snapshot` | nodes with the pods on them, assumed ones included; what one attempt sees of it |
+//! | `namespaces`, `images`, `selectors`, `likes` | what it sees beside nodes: labels, who has which image, who selects pods and where those are |
 //! | `queue` | pods to place: gated, active, backing off, unschedulable |
 //! | `framework` | the extension points, what plugins answer, and who asks them |
 //! | `plugins` | upstream's plugins by name, and the default profile |
@@ -17,7 +18,7 @@
 //! | `reports` | when that is worth a write, and what is worth an Event |
 //! | `sync` | what the informers tell, for the task to take when it has time |
 //!
-//! Not here: preemption, extenders, other profiles, default constraints of topology spread. Nor resource and volume claims: a
+//! Not here: preemption, extenders, other profiles. Nor resource and volume claims: a
 //! pod that asks for one of these waits and is told so (`plugins/not_yet.rs`).
 #![forbid(unsafe_code)]
 
@@ -25,6 +26,8 @@ mod cache;
 mod condition;
 mod figures;
 mod framework;
+mod images;
+mod likes;
 mod namespaces;
 mod node_info;
 mod plugins;
@@ -34,6 +37,7 @@ mod reports;
 mod resources;
 mod schedule_one;
 mod scheduler;
+mod selectors;
 mod snapshot;
 mod sync;
 #[cfg(test)]

@@ -19,7 +19,10 @@ pub(crate) use self::{
     affinity_term::{AffinityTerm, AffinityTerms},
     spread_constraint::SpreadConstraint,
 };
-use crate::resources::Resources;
+use crate::{
+    resources::Resources,
+    selectors::{SelectorKind, SelectorOwner},
+};
 
 /// CPU and memory counted for a container that asks for none, so that such pods spread all the same.
 /// Source: `pkg/scheduler/util/pod_resources.go` at v1.37.
@@ -57,7 +60,10 @@ pub(crate) struct PodInfo {
     /// What it wishes of it.
     pub(crate) soft_spread: Vec<SpreadConstraint>,
     pub(crate) tolerations: Vec<Toleration>,
+    /// Of its init containers, containers and image volumes; asked only while it has no node.
     pub(crate) images: Vec<String>,
+    /// What controls it, if that selects pods; likewise.
+    pub(crate) controller: Option<SelectorOwner>,
     /// Whether somebody has put a gate before it.
     pub(crate) is_gated: bool,
     pub(crate) terminating: bool,
@@ -73,6 +79,7 @@ impl PodInfo {
         let (namespace, unlabelled) = (pod.metadata.namespace.as_deref()?, BTreeMap::new());
         let labels = pod.metadata.labels.as_ref().unwrap_or(&unlabelled);
         let spread = spec.topology_spread_constraints.as_ref();
+        let node_name = spec.node_name.clone().filter(|name| !name.is_empty());
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("");
         let of = |unsaid: &Amounts| Resources::from_amounts(&pod_requests_in_force(pod, unsaid));
         Some(Self {
@@ -81,7 +88,6 @@ impl PodInfo {
             name: pod.metadata.name.clone()?,
             labels: labels.clone(),
             resource_version: pod.metadata.resource_version.clone().unwrap_or_default(),
-            node_name: spec.node_name.clone().filter(|name| !name.is_empty()),
             scheduler_name: spec.scheduler_name.clone().unwrap_or_default(),
             priority: spec.priority.unwrap_or(0),
             requests: of(&Amounts::new()),
@@ -93,7 +99,9 @@ impl PodInfo {
             hard_spread: SpreadConstraint::all(spread, true, labels),
             soft_spread: SpreadConstraint::all(spread, false, labels),
             tolerations: spec.tolerations.clone().unwrap_or_default(),
-            images: spec.containers.iter().filter_map(|container| container.image.clone()).collect(),
+            images: if node_name.is_none() { images(spec) } else { Vec::new() },
+            controller: controller(pod).filter(|_| node_name.is_none()),
+            node_name,
             is_gated: spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()),
             terminating: pod.metadata.deletion_timestamp.is_some(),
             finished: matches!(phase, "Succeeded" | "Failed"),
@@ -119,6 +127,25 @@ impl PodInfo {
     pub(crate) fn key(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
+}
+
+/// What a node has to have before the pod can start there.
+fn images(spec: &PodSpec) -> Vec<String> {
+    let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+    let volumes = spec.volumes.iter().flatten().filter_map(|volume| volume.image.as_ref()?.reference.clone());
+    containers.map(|container| container.image.clone().unwrap_or_default()).chain(volumes).collect()
+}
+
+fn controller(pod: &Pod) -> Option<SelectorOwner> {
+    let mut owners = pod.metadata.owner_references.iter().flatten();
+    let owner = owners.find(|owner| owner.controller == Some(true))?;
+    let kind = match (owner.api_version.as_str(), owner.kind.as_str()) {
+        ("v1", "ReplicationController") => SelectorKind::ReplicationController,
+        ("apps/v1", "ReplicaSet") => SelectorKind::ReplicaSet,
+        ("apps/v1", "StatefulSet") => SelectorKind::StatefulSet,
+        _ => return None,
+    };
+    Some(SelectorOwner { kind, namespace: pod.metadata.namespace.clone()?, name: owner.name.clone() })
 }
 
 /// What an affinity says about nodes.

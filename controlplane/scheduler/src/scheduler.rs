@@ -218,6 +218,8 @@ impl Scheduler {
             SyncEvent::NodeGone(name) => self.node_gone(&name),
             SyncEvent::NamespaceApplied(namespace) => self.namespace_applied(&namespace),
             SyncEvent::NamespaceGone(name) => self.cache.remove_namespace(&name),
+            // It changes how well nodes suit, and none from no to yes: nobody has to be tried again.
+            SyncEvent::Selects(owner, selector) => self.cache.set_selector(owner, selector),
         }
     }
 

@@ -1,23 +1,32 @@
-//! All nodes, as they stand for one attempt, and the labels of namespaces.
+//! All nodes, as they stand for one attempt, and what else it looks at.
 //!
 //! A view into the cache, not a copy: the scheduler's one task decides without a break, so nothing changes under it.
 
 use std::collections::HashMap;
 
-use crate::{namespaces::Namespaces, node_info::NodeInfo};
+use crate::{images::Images, likes::Likes, namespaces::Namespaces, node_info::NodeInfo, selectors::Selectors};
+
+/// What there is beside the nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Surroundings {
+    pub(crate) namespaces: Namespaces,
+    pub(crate) images: Images,
+    pub(crate) selectors: Selectors,
+    pub(crate) likes: Likes,
+}
 
 /// See the module.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Snapshot<'a> {
     nodes: &'a [NodeInfo],
     index: &'a HashMap<String, usize>,
-    namespaces: &'a Namespaces,
+    around: &'a Surroundings,
 }
 
 impl<'a> Snapshot<'a> {
     /// `index` says where in `nodes` each is, by name.
-    pub(crate) fn new(nodes: &'a [NodeInfo], index: &'a HashMap<String, usize>, namespaces: &'a Namespaces) -> Self {
-        Self { nodes, index, namespaces }
+    pub(crate) fn new(nodes: &'a [NodeInfo], index: &'a HashMap<String, usize>, around: &'a Surroundings) -> Self {
+        Self { nodes, index, around }
     }
 
     /// In a stable order, so that the search for feasible nodes can go round.
@@ -26,7 +35,19 @@ impl<'a> Snapshot<'a> {
     }
 
     pub(crate) fn namespaces(&self) -> &'a Namespaces {
-        self.namespaces
+        &self.around.namespaces
+    }
+
+    pub(crate) fn images(&self) -> &'a Images {
+        &self.around.images
+    }
+
+    pub(crate) fn selectors(&self) -> &'a Selectors {
+        &self.around.selectors
+    }
+
+    pub(crate) fn likes(&self) -> &'a Likes {
+        &self.around.likes
     }
 
     pub(crate) fn node(&self, name: &str) -> Option<&'a NodeInfo> {

@@ -1,7 +1,10 @@
-//! What the scheduler follows: pods that count on a node or that it has to place, nodes, and the labels of namespaces.
+//! What the scheduler follows: pods that count on a node or that it has to place, nodes, the labels of namespaces, and what
+//! Services and controllers select by.
 //!
 //! An informer holds no pod that is of no concern here: one that has ended, one that waits for another scheduler. Handlers only
 //! put the newest state into the inbox; the scheduler's task takes what is there when it comes to it, each object once.
+
+mod selecting;
 
 use std::{
     borrow::Cow,
@@ -9,16 +12,23 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use coracle_api::selector::LabelSelector;
 use coracle_client::{cache::Change, informers::Informers};
 use k8s_openapi::{
     NamespaceResourceScope,
-    api::core::v1::{Namespace, Node, NodeStatus, Pod},
+    api::{
+        apps::v1::{ReplicaSet, StatefulSet},
+        core::v1::{Namespace, Node, NodeStatus, Pod, ReplicationController, Service},
+    },
 };
 use kube::{Client, Resource, ResourceExt, api::ObjectMeta};
 use serde::Deserialize;
 use tokio::sync::Notify;
 
-use crate::pod_info::{PodInfo, PodUid};
+use crate::{
+    pod_info::{PodInfo, PodUid},
+    selectors::SelectorOwner,
+};
 
 /// What has become of one object.
 #[derive(Debug)]
@@ -35,6 +45,8 @@ pub(crate) enum SyncEvent {
     NamespaceApplied(Arc<Namespace>),
     /// A namespace is gone.
     NamespaceGone(String),
+    /// A Service or controller is new or selects by something else; `None` if it is gone.
+    Selects(SelectorOwner, Option<Arc<LabelSelector>>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -42,6 +54,7 @@ enum Subject {
     Pod(PodUid),
     Node(String),
     Namespace(String),
+    Selector(SelectorOwner),
 }
 
 impl SyncEvent {
@@ -53,6 +66,7 @@ impl SyncEvent {
             Self::NodeGone(name) => Subject::Node(name.clone()),
             Self::NamespaceApplied(namespace) => Subject::Namespace(namespace.name_any()),
             Self::NamespaceGone(name) => Subject::Namespace(name.clone()),
+            Self::Selects(owner, _) => Subject::Selector(owner.clone()),
         }
     }
 }
@@ -161,7 +175,7 @@ impl WatchedPod {
     }
 }
 
-/// The informers of all nodes, all namespaces and the pods that concern the scheduler `name`. What they see goes into `inbox`.
+/// The informers of all nodes, all namespaces, all that selects pods, and the pods that concern the scheduler `name`. What they see goes into `inbox`.
 pub(crate) fn informers(client: &Client, name: &str, inbox: &Arc<Inbox>) -> Informers {
     let name = name.to_owned();
     let mut informers = Informers::new(client.clone())
@@ -199,7 +213,10 @@ pub(crate) fn informers(client: &Client, name: &str, inbox: &Arc<Inbox>) -> Info
             Change::Deleted(gone) => SyncEvent::NamespaceGone(gone.name_any()),
         });
     });
-    informers
+    let informers = selecting::follow::<Service>(informers, inbox);
+    let informers = selecting::follow::<ReplicationController>(informers, inbox);
+    let informers = selecting::follow::<ReplicaSet>(informers, inbox);
+    selecting::follow::<StatefulSet>(informers, inbox)
 }
 
 #[cfg(test)]

@@ -7,10 +7,9 @@ use serde_json::{Value, json};
 
 use crate::{
     framework::{CycleState, Filter, PreFilter, Status},
-    namespaces::Namespaces,
     node_info::NodeInfo,
     pod_info::PodInfo,
-    snapshot::Snapshot,
+    snapshot::{Snapshot, Surroundings},
 };
 
 pub(crate) fn node(name: &str, cpu: &str) -> Node {
@@ -48,17 +47,17 @@ pub(crate) fn pod_of(object: Value) -> PodInfo {
 pub(crate) struct Nodes {
     nodes: Vec<NodeInfo>,
     index: HashMap<String, usize>,
-    namespaces: Namespaces,
+    around: Surroundings,
 }
 
 impl Nodes {
     pub(crate) fn of(nodes: &[&NodeInfo]) -> Self {
         let index = nodes.iter().enumerate().map(|(position, node)| (node.name.clone(), position)).collect();
-        Self { nodes: nodes.iter().copied().cloned().collect(), index, namespaces: Namespaces::default() }
+        Self { nodes: nodes.iter().copied().cloned().collect(), index, around: Surroundings::default() }
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot<'_> {
-        Snapshot::new(&self.nodes, &self.index, &self.namespaces)
+        Snapshot::new(&self.nodes, &self.index, &self.around)
     }
 }
 

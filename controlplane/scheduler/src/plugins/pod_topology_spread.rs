@@ -1,7 +1,5 @@
 //! PodTopologySpread: as many pods of a kind in one place as in another, or nearly.
 //!
-//! Not here: upstream's default constraints, which spread the pods of a Service or of a controller that say nothing.
-//!
 //! Source: `pkg/scheduler/framework/plugins/podtopologyspread` at v1.37.
 
 mod score;

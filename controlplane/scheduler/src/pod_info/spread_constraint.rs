@@ -8,6 +8,7 @@ use coracle_api::selector::LabelSelector;
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 
 use super::affinity_term::{selector, with_labels_of};
+use crate::likes::{Counts, Likes};
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -44,6 +45,23 @@ impl SpreadConstraint {
             honours_affinity: honours(&constraint.node_affinity_policy, "Honor"),
             honours_taints: honours(&constraint.node_taints_policy, "Ignore"),
         }
+    }
+
+    /// A wish of the system's, for a pod that says nothing.
+    pub(crate) fn wish(topology_key: &str, max_skew: i64, selector: LabelSelector) -> Self {
+        Self {
+            max_skew,
+            topology_key: topology_key.to_owned(),
+            selector,
+            min_domains: 1,
+            honours_affinity: true,
+            honours_taints: false,
+        }
+    }
+
+    /// The pods of a namespace that it selects; none if it would select every pod.
+    pub(crate) fn selected(&self, namespace: &str, likes: &Likes) -> Counts {
+        if self.selects_everything() { Counts::new() } else { likes.selected(namespace, &self.selector) }
     }
 
     pub(crate) fn selects(&self, labels: &BTreeMap<String, String>) -> bool {

@@ -147,6 +147,13 @@ impl Cluster {
         self.create(json!({"metadata": {"name": name, "labels": labels}, "spec": spec})).await;
     }
 
+    /// One that asks for nothing and is somebody's.
+    pub(crate) async fn add_owned_pod(&self, name: &str, labels: Value, owners: Value) {
+        let spec = json!({"containers": [{"name": "c", "image": "i"}]});
+        self.create(json!({"metadata": {"name": name, "labels": labels, "ownerReferences": owners}, "spec": spec}))
+            .await;
+    }
+
     async fn create(&self, pod: Value) {
         let pod = serde_json::from_value(pod).unwrap();
         self.pods().create(&PostParams::default(), &pod).await.unwrap();

@@ -1,9 +1,12 @@
 //! Which pods get which nodes, and what is said of those that get none.
 
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::{
+    apps::v1::ReplicaSet,
+    core::v1::{Namespace, Service},
+};
 use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
+    Api, Resource, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 
@@ -159,4 +162,39 @@ async fn pods_are_spread_as_they_require() {
     );
     cluster.patch_node("c", json!({"spec": {"unschedulable": null}})).await;
     assert_eq!(cluster.placed("second").await, "c");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_that_somebody_selects_are_spread_although_one_node_has_their_image() {
+    let cluster = Cluster::start().await;
+    let large = json!({"cpu": "16", "memory": "64Gi", "pods": "110"});
+    for name in ["a", "b", "c"] {
+        cluster.add_node(name, large.clone()).await;
+        cluster.patch_node(name, json!({"metadata": {"labels": {"kubernetes.io/hostname": name}}})).await;
+    }
+    let images = json!({"status": {"images": [{"names": ["docker.io/library/i:latest"], "sizeBytes": 900 << 20}]}});
+    cluster.nodes().patch_status("a", &PatchParams::default(), &Patch::Merge(images)).await.unwrap();
+    let service = json!({"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
+    let services: Api<Service> = Api::namespaced(cluster.client.clone(), "default");
+    services.create(&PostParams::default(), &serde_json::from_value(service).unwrap()).await.unwrap();
+    let labels = json!({"app": "db"});
+    let template = json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let set = json!({"metadata": {"name": "db"}, "spec": {"selector": {"matchLabels": labels}, "template": template}});
+    let sets: Api<ReplicaSet> = Api::namespaced(cluster.client.clone(), "default");
+    let set = sets.create(&PostParams::default(), &serde_json::from_value(set).unwrap()).await.unwrap();
+    let mut owner = set.controller_owner_ref(&()).unwrap();
+    owner.block_owner_deletion = None;
+    // A restarted scheduler has listed all of it before it decides.
+    let mut cluster = cluster;
+    cluster.restart_scheduler();
+    for (app, owners) in [("web", json!([])), ("db", json!([owner]))] {
+        let mut nodes = Vec::new();
+        for number in 0..6 {
+            let name = format!("{app}-{number}");
+            cluster.add_owned_pod(&name, json!({"app": app}), owners.clone()).await;
+            nodes.push(cluster.placed(&name).await);
+        }
+        nodes.sort_unstable();
+        assert_eq!(nodes, ["a", "a", "b", "b", "c", "c"], "{app}");
+    }
 }

@@ -1,27 +1,45 @@
-//! Spreading that is wished for: the place with fewer pods of the kind is the better.
+//! Spreading that is wished for: the place with fewer pods of the kind is the better. Who says nothing about it, and is
+//! selected by a Service or a controller, wishes to be spread over nodes and zones all the same.
 //!
-//! Source: `pkg/scheduler/framework/plugins/podtopologyspread/scoring.go` at v1.37.
+//! Source: `pkg/scheduler/framework/plugins/podtopologyspread/scoring.go`, `systemDefaultConstraints` in `plugin.go` at v1.37.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 
-use super::{PodTopologySpread, add, counts, has_all_labels, selected};
+use super::{PodTopologySpread, counts, has_all_labels};
 use crate::{
     framework::{CycleState, MAX_NODE_SCORE, PreScore, Score, Status},
+    likes::Counts,
     node_info::NodeInfo,
-    pod_info::PodInfo,
+    pod_info::{PodInfo, SpreadConstraint},
     snapshot::Snapshot,
 };
 
-/// Each node is a place: its pods are counted as it is scored.
+/// Each node is a place.
 const HOSTNAME: &str = "kubernetes.io/hostname";
+/// What a pod wishes that says nothing: topology key and `maxSkew`.
+const SYSTEM_DEFAULTS: [(&str, i64); 2] = [(HOSTNAME, 3), ("topology.kubernetes.io/zone", 5)];
 
-/// A count a constraint that is wished for.
-struct Wishes(Vec<Domains>);
+/// What Score compares nodes by.
+struct Wishes {
+    /// In place of the pod's own, if it has none.
+    defaults: Option<Vec<SpreadConstraint>>,
+    /// One a constraint.
+    domains: Vec<Domains>,
+}
 
+/// The pods that a constraint selects, by place.
 struct Domains {
-    pods: HashMap<String, i64>,
+    pods: Pods,
     /// What one pod counts: more where there are more places, or these would be watered down.
     weight: f64,
+}
+
+enum Pods {
+    ByNode(Counts),
+    ByValue(HashMap<String, i64>),
 }
 
 impl PreScore for PodTopologySpread {
@@ -32,31 +50,41 @@ impl PreScore for PodTopologySpread {
         feasible: &[&NodeInfo],
         snapshot: &Snapshot<'_>,
     ) -> Status {
-        let constraints = &pod.soft_spread;
+        let says_nothing = pod.soft_spread.is_empty() && pod.hard_spread.is_empty();
+        let defaults = if says_nothing { defaults(pod, snapshot) } else { None };
+        let constraints = defaults.as_deref().unwrap_or(&pod.soft_spread);
         if constraints.is_empty() {
             return Status::SKIP;
         }
-        let scored: Vec<&&NodeInfo> = feasible.iter().filter(|node| has_all_labels(node, constraints)).collect();
-        let mut wishes = Vec::with_capacity(constraints.len());
-        for constraint in constraints {
-            let key = &constraint.topology_key;
-            let mut pods = HashMap::new();
-            if key != HOSTNAME {
-                scored.iter().filter_map(|node| node.labels.get(key)).for_each(|value| add(&mut pods, value, 0));
+        // A pod's own wishes leave out nodes that are in no place for one of them. The defaults do not: where there are no
+        // zones, pods are spread over nodes all the same, and nodes without a zone are one.
+        let all = if says_nothing { &[] } else { constraints };
+        let scored: Vec<&NodeInfo> = feasible.iter().filter(|node| has_all_labels(node, all)).copied().collect();
+        let domains = constraints.iter().map(|constraint| {
+            let selected = constraint.selected(&pod.namespace, snapshot.likes());
+            if constraint.topology_key == HOSTNAME {
+                return Domains { pods: Pods::ByNode(selected), weight: weight(scored.len()) };
             }
-            let places = if key == HOSTNAME { scored.len() } else { pods.len() };
-            for node in snapshot.nodes().iter().filter(|node| has_all_labels(node, constraints)) {
-                // Places that no feasible node is in need no count.
-                if let Some(value) = node.labels.get(key)
-                    && let Some(sum) = pods.get_mut(value)
-                    && counts(constraint, pod, node)
-                {
-                    *sum += selected(constraint, pod, node);
+            // Places that no feasible node is in need no count.
+            let mut pods: HashMap<String, i64> = HashMap::new();
+            for value in scored.iter().map(|node| place(node, constraint)) {
+                if !pods.contains_key(value) {
+                    pods.insert(value.to_owned(), 0);
                 }
             }
-            wishes.push(Domains { pods, weight: weight(places) });
-        }
-        cycle.write(Wishes(wishes));
+            for (node, count) in selected {
+                if let Some(node) = snapshot.node(&node).filter(|node| has_all_labels(node, all))
+                    && let Some(sum) = pods.get_mut(place(node, constraint))
+                    && counts(constraint, pod, node)
+                {
+                    *sum += count;
+                }
+            }
+            let weight = weight(pods.len());
+            Domains { pods: Pods::ByValue(pods), weight }
+        });
+        let domains = domains.collect();
+        cycle.write(Wishes { defaults, domains });
         Status::SUCCESS
     }
 }
@@ -65,18 +93,19 @@ impl Score for PodTopologySpread {
     /// How many pods of the kind are where the node is: less is better.
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "counts of pods")]
     fn score(&self, cycle: &CycleState, pod: &PodInfo, node: &NodeInfo) -> i64 {
-        let Some(Wishes(wishes)) = cycle.read() else { return 0 };
+        let Some(Wishes { defaults, domains }) = cycle.read() else { return 0 };
         if !has_all_labels(node, &pod.soft_spread) {
             return 0;
         }
-        let scores = pod.soft_spread.iter().zip(wishes).map(|(constraint, domains)| {
-            let count = match node.labels.get(&constraint.topology_key) {
-                Some(_) if constraint.topology_key == HOSTNAME => selected(constraint, pod, node),
-                Some(value) => domains.pods.get(value).copied().unwrap_or(0),
-                None => 0,
+        let constraints = defaults.as_deref().unwrap_or(&pod.soft_spread);
+        let scores = constraints.iter().zip(domains).filter_map(|(constraint, domains)| {
+            let value = node.labels.get(&constraint.topology_key)?;
+            let count = match &domains.pods {
+                Pods::ByNode(pods) => pods.get(node.name.as_str()),
+                Pods::ByValue(pods) => pods.get(value),
             };
             // What may differ without harm makes differences small.
-            count as f64 * domains.weight + (constraint.max_skew - 1) as f64
+            Some(count.copied().unwrap_or(0) as f64 * domains.weight + (constraint.max_skew - 1) as f64)
         });
         scores.sum::<f64>().round() as i64
     }
@@ -97,6 +126,16 @@ impl Score for PodTopologySpread {
     fn weight(&self) -> i64 {
         2
     }
+}
+
+/// The system's wishes for a pod that somebody selects.
+fn defaults(pod: &PodInfo, snapshot: &Snapshot<'_>) -> Option<Vec<SpreadConstraint>> {
+    let selector = snapshot.selectors().of_likes(&pod.namespace, &pod.labels, pod.controller.as_ref())?;
+    Some(SYSTEM_DEFAULTS.map(|(key, skew)| SpreadConstraint::wish(key, skew, selector.clone())).into())
+}
+
+fn place<'a>(node: &'a NodeInfo, constraint: &SpreadConstraint) -> &'a str {
+    node.labels.get(&constraint.topology_key).map_or("", String::as_str)
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a count of places")]
