@@ -1,8 +1,11 @@
-//! The ServiceAccount of a new pod: it has to exist, and gives the pod its token and its image pull secrets.
+//! The ServiceAccount of a new pod: it has to exist, gives the pod its token and its image pull secrets, and may confine it
+//! to Secrets that it lists.
 //!
 //! A pod waits a moment for the account `default`: its controller makes it soon after the namespace.
 //!
 //! Source: `plugin/pkg/admission/serviceaccount/admission.go` at v1.37.
+
+mod mountable_secrets;
 
 use std::{sync::Arc, time::Duration};
 
@@ -45,6 +48,12 @@ impl ServiceAccount {
         Self { store: parts.store.clone(), registry: Arc::clone(&parts.registry) }
     }
 
+    /// The pod's account.
+    async fn account(&self, attributes: &Attributes<'_>) -> Result<Value, Status> {
+        let found = self.look_up(attributes.namespace, name(&attributes.object()["spec"])).await?;
+        found.map_err(|why| attributes.forbidden(why))
+    }
+
     /// The account, or why the pod cannot have it.
     async fn look_up(&self, namespace: &str, name: &str) -> Result<Result<Value, String>, Status> {
         let Some(accounts) = self.registry.core("serviceaccounts") else { return Ok(Ok(Value::Null)) };
@@ -71,15 +80,15 @@ impl Plugin for ServiceAccount {
     }
 
     fn handles(&self, operation: Operation, resource: &Resource) -> bool {
-        operation == Operation::Create && resource.is_core("pods")
+        operation != Operation::Delete && resource.is_core("pods")
     }
 
     async fn mutate(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
-        if !attributes.is_core("pods") || is_mirror(attributes.object()) {
+        let is_new = attributes.operation == Operation::Create && attributes.is_core("pods");
+        if !is_new || is_mirror(attributes.object()) {
             return Ok(());
         }
-        let account = self.look_up(attributes.namespace, name(&attributes.object()["spec"])).await?;
-        let account = account.map_err(|why| attributes.forbidden(why))?;
+        let account = self.account(attributes).await?;
         if let Some(spec) = spec_mut(attributes) {
             fill(spec, &account);
         }
@@ -87,10 +96,22 @@ impl Plugin for ServiceAccount {
     }
 
     async fn validate(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
-        if !attributes.is_core("pods") || !is_mirror(attributes.object()) {
-            return Ok(());
-        }
-        check_mirror(attributes.object()).map_err(|why| attributes.forbidden(why))
+        let (pod, spec) = (attributes.object(), &attributes.object()["spec"]);
+        let checked = match (attributes.operation, attributes.subresource) {
+            (Operation::Create, "") if is_mirror(pod) => check_mirror(pod).map_err(str::to_owned),
+            (Operation::Create, "") => match self.account(attributes).await? {
+                account if mountable_secrets::are_enforced(&account) => mountable_secrets::check(&account, spec),
+                _ => Ok(()),
+            },
+            (Operation::Update, "ephemeralcontainers") => match self.account(attributes).await? {
+                account if mountable_secrets::are_enforced(&account) => {
+                    mountable_secrets::check_ephemeral(&account, spec)
+                }
+                _ => Ok(()),
+            },
+            _ => Ok(()),
+        };
+        checked.map_err(|why| attributes.forbidden(why))
     }
 }
 

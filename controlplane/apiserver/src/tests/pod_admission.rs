@@ -112,6 +112,27 @@ async fn accounts_exist_and_say_what_their_pods_get() {
 }
 
 #[tokio::test]
+async fn an_account_confines_its_pods_to_secrets_that_it_lists() {
+    let raw = admin().await;
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "secrets": [{"name": "own"}], "metadata":
+        {"name": "robot", "annotations": {"kubernetes.io/enforce-mountable-secrets": "true"}}});
+    assert_eq!(raw.post(ACCOUNTS, account).await.0, 201);
+    let of = |secret: &str| json!({"serviceAccountName": "robot", "volumes": [{"name": "v", "secret": {"secretName": secret}}]});
+    let (code, refused) = admitted(&raw, "p", of("other")).await;
+    let why = "pods \"p\" is forbidden: volume with secret.secretName=\"other\" is not allowed because service account \
+        robot does not reference that secret";
+    assert_eq!((code, &refused["message"]), (403, &json!(why)));
+    assert_eq!(admitted(&raw, "p", of("own")).await.0, 201);
+    let debugger = json!({"spec": {"ephemeralContainers": [{"name": "d", "image": "i",
+        "envFrom": [{"secretRef": {"name": "other"}}]}]}});
+    let (code, refused) = raw.merge(&format!("{PODS}/p/ephemeralcontainers"), debugger).await;
+    assert_eq!(code, 403, "{refused}");
+    let mut unbound = of("other");
+    unbound["serviceAccountName"] = "default".into();
+    assert_eq!(admitted(&raw, "q", unbound).await.0, 201);
+}
+
+#[tokio::test]
 async fn a_pods_runtime_class_exists_and_says_what_it_costs() {
     let raw = admin().await;
     let (code, refused) = admitted(&raw, "p", json!({"runtimeClassName": "none"})).await;

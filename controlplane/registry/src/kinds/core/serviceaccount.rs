@@ -35,6 +35,13 @@ impl BuiltIn for ServiceAccount {
 }
 
 impl Strategy for ServiceAccount {
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        const ANNOTATION: &str = "kubernetes.io/enforce-mountable-secrets";
+        let says = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets";
+        let is_set = object["metadata"]["annotations"][ANNOTATION].is_string();
+        is_set.then(|| format!("metadata.annotations[{ANNOTATION}]: {says}")).into_iter().collect()
+    }
+
     fn columns(&self) -> &'static [Column] {
         COLUMNS
     }
