@@ -50,7 +50,7 @@ pub(crate) fn serve(
             if let Some(check) = path.strip_prefix("/readyz/").or(path.strip_prefix("/livez/")) {
                 return one_check(server, check);
             }
-            deeper(&server.catalog.now().published, parts, path)?
+            deeper(&server.catalog.now().published, parts, path, query)?
         }
     };
     Ok(reply.into_response())
@@ -99,29 +99,45 @@ fn document(document: Document) -> Reply {
 }
 
 /// Below `/api`, `/apis` and `/openapi`.
-fn deeper(published: &Published, parts: &Parts, path: &str) -> Result<Reply, Status> {
+fn deeper(published: &Published, parts: &Parts, path: &str, query: &Query<'_>) -> Result<Reply, Status> {
     let elements: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     let found = match elements[..] {
         ["api", version] => discovery::resources(published, "", version),
         ["apis", group] => discovery::group(published, group),
         ["apis", group, version] => discovery::resources(published, group, version),
-        ["openapi", "v3", ..] => return openapi_v3(published, parts, path),
+        ["openapi", "v3", ..] => return openapi_v3(published, parts, path, query),
         _ => None,
     };
     found.map(document).ok_or_else(Status::no_such_path)
 }
 
-fn openapi_v3(published: &Published, parts: &Parts, path: &str) -> Result<Reply, Status> {
+/// A document is for ever under the URL with its hash, and nowhere else: it changes with the kinds that are served. Who has an
+/// old hash is sent to the new one.
+///
+/// Source: `HandleGroupVersion` in `k8s.io/kube-openapi/pkg/handler3/handler.go`.
+fn openapi_v3(published: &Published, parts: &Parts, path: &str, query: &Query<'_>) -> Result<Reply, Status> {
     let name = path.trim_start_matches("/openapi/v3").trim_matches('/');
     if name.is_empty() {
         return Ok(Reply::new(StatusCode::OK, "application/json", openapi::index(published)));
     }
     let found = openapi::of_version(published, name).ok_or_else(Status::no_such_path)?;
-    let mut reply = compressed(parts, found, "application/json");
-    // Its URL has a hash of its content, so clients may keep it.
-    let forever = HeaderValue::from_static("public, immutable, max-age=31536000");
-    reply.headers.push((header::CACHE_CONTROL, forever));
-    Ok(reply)
+    let hash = found.tag.trim_matches('"');
+    match query.text("hash") {
+        Some(asked) if asked != hash => {
+            let mut reply = Reply::new(StatusCode::MOVED_PERMANENTLY, "", Body::Empty);
+            let location = HeaderValue::from_str(&format!("/openapi/v3/{name}?hash={hash}"));
+            reply.headers.extend(location.map(|location| (header::LOCATION, location)));
+            Ok(reply)
+        }
+        asked => {
+            let mut reply = compressed(parts, found, "application/json");
+            if asked.is_some() {
+                let forever = HeaderValue::from_static("public, immutable, max-age=31536000");
+                reply.headers.push((header::CACHE_CONTROL, forever));
+            }
+            Ok(reply)
+        }
+    }
 }
 
 /// What others need to check this cluster's tokens.

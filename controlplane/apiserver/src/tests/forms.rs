@@ -128,3 +128,25 @@ async fn a_claim_keeps_its_sources_group_as_it_was_written() {
         assert_eq!((code, made["spec"]["dataSource"].get("apiGroup")), (201, Some(&expect)), "{made}");
     }
 }
+
+#[tokio::test]
+async fn a_document_is_for_ever_under_its_hash_alone() {
+    let raw = admin().await;
+    let (_, index) = raw.get("/openapi/v3").await;
+    let hashed = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap();
+    let plain = "/openapi/v3/apis/apps/v1";
+    let ask = async |path: &str| {
+        let response = raw.response("GET", path, "", Bytes::new()).await;
+        let header = |name: &str| response.headers().get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
+        (response.status().as_u16(), header("cache-control"), header("location"))
+    };
+    let (code, control, _) = ask(hashed).await;
+    assert!(code == 200 && control.contains("immutable"), "{code} {control}");
+    for path in [plain.to_owned(), format!("{plain}?hash=")] {
+        let (code, control, _) = ask(&path).await;
+        assert!(code == 200 && control.contains("no-cache") && !control.contains("immutable"), "{code} {control}");
+    }
+    let (code, control, location) = ask(&format!("{plain}?hash=OLD")).await;
+    assert_eq!((code, location.as_str()), (301, hashed));
+    assert!(!control.contains("immutable"), "{control}");
+}
