@@ -198,13 +198,16 @@ impl EventWriter {
             }
             let writes = self.correlator.round(waiting.drain(..), Instant::now());
             let this = &*self;
-            let sending = writes.into_iter().map(|write| async move { this.send(write).await });
-            let failed: Vec<Identity> = futures::stream::iter(sending)
-                .buffer_unordered(IN_FLIGHT)
-                .filter_map(std::future::ready)
-                .collect()
-                .await;
-            failed.iter().for_each(|identity| self.correlator.forget(identity));
+            // Events of one object in their order: who watches them sees what happened first.
+            let sending = by_object(writes).into_iter().map(|writes| async move {
+                let mut failed = Vec::new();
+                for write in writes {
+                    failed.extend(this.send(write).await);
+                }
+                failed
+            });
+            let failed: Vec<Vec<Identity>> = futures::stream::iter(sending).buffer_unordered(IN_FLIGHT).collect().await;
+            failed.iter().flatten().for_each(|identity| self.correlator.forget(identity));
         }
     }
 
@@ -236,6 +239,21 @@ impl EventWriter {
         }
         api.create(&PostParams::default(), &write.event(self.host.as_deref())).await.map(drop)
     }
+}
+
+/// What is about the same object together, in order.
+fn by_object(writes: Vec<Write>) -> Vec<Vec<Write>> {
+    let mut objects: Vec<Vec<Write>> = Vec::new();
+    for write in writes {
+        let is_about = |other: &Write| {
+            other.note.about.uid == write.note.about.uid && other.note.about.name == write.note.about.name
+        };
+        match objects.iter_mut().find(|writes| writes.first().is_some_and(is_about)) {
+            Some(writes) => writes.push(write),
+            None => objects.push(vec![write]),
+        }
+    }
+    objects
 }
 
 /// An event to be created or, if it is there already, updated.

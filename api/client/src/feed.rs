@@ -1,148 +1,141 @@
-//! Which objects have changed since their reader has looked last.
+//! What a reader has to look at again, for one that is slow or is started anew.
 //!
-//! For a reader that is slow, or is started again: an object counts once however often it has changed, nothing is missed,
-//! and the informer waits for nobody.
+//! An object counts once however often it has changed, nothing is missed, and informers wait for nobody: the reader looks
+//! into their caches when he has time.
 
-use std::{collections::HashSet, fmt, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
-use kube::Resource;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-use crate::cache::{Cache, Key};
+use crate::{
+    cache::{Change, Key},
+    informer::Informer,
+    informers::{Kind, listed},
+};
 
-/// An object by its key: as it is now, or `None` if it is gone.
-pub type Seen<K> = (Key, Option<Arc<K>>);
+/// Keys that wait for a reader. Clones are one: what one takes the others do not see.
+#[derive(Debug, Clone, Default)]
+pub struct Feed {
+    pending: Arc<Pending>,
+    synced: Vec<watch::Receiver<bool>>,
+}
 
-/// What waits for the reader, in order of the first change.
 #[derive(Debug, Default)]
-pub(crate) struct Pending {
-    keys: Mutex<(Vec<Key>, HashSet<Key>)>,
+struct Pending {
+    keys: Mutex<BTreeSet<Key>>,
     wake: Notify,
 }
 
-impl Pending {
-    pub(crate) fn add(&self, key: Key) {
-        let mut keys = self.keys.lock();
-        let (order, known) = &mut *keys;
-        if known.insert(key.clone()) {
-            order.push(key);
+impl Feed {
+    /// From now on has the `keys` of each change that `informer` sees. Quick and pure, as all that runs on its task.
+    pub fn follow<K, I>(
+        &mut self,
+        informer: &mut Informer<K>,
+        keys: impl Fn(&Change<'_, K>) -> I + Send + Sync + 'static,
+    ) where
+        K: Kind,
+        I: IntoIterator<Item = Key>,
+    {
+        let this = Self { pending: Arc::clone(&self.pending), synced: Vec::new() };
+        informer.on_change(move |change| this.add(keys(change)));
+        self.synced.push(informer.synced());
+    }
+
+    /// More to look at: everything, for a reader that begins anew.
+    pub fn add(&self, keys: impl IntoIterator<Item = Key>) {
+        let mut pending = self.pending.keys.lock();
+        let before = pending.len();
+        pending.extend(keys);
+        if pending.len() > before {
+            self.pending.wake.notify_one();
         }
-        drop(keys);
-        self.wake.notify_one();
     }
 
-    pub(crate) fn wake(&self) {
-        self.wake.notify_one();
-    }
-}
-
-/// One reader's view of an informer.
-pub struct Feed<K> {
-    cache: Arc<Cache<K>>,
-    pending: Arc<Pending>,
-    synced: watch::Receiver<bool>,
-}
-
-impl<K: Resource> Feed<K> {
-    pub(crate) fn new(cache: Arc<Cache<K>>, pending: Arc<Pending>, synced: watch::Receiver<bool>) -> Self {
-        Self { cache, pending, synced }
+    /// Returns once the first lists are in the caches: before, what is not there may be all the same. Cancel-safe.
+    pub async fn listed(&self) {
+        listed(self.synced.clone()).await;
     }
 
-    /// Returns once something has changed, or the first list is complete. Cancel-safe.
+    /// Returns once there is more than before. Cancel-safe.
     pub async fn changed(&self) {
         self.pending.wake.notified().await;
     }
 
-    /// Returns once the first list is complete. Cancel-safe.
-    pub async fn listed(&self) {
-        if self.synced.clone().wait_for(|synced| *synced).await.is_err() {
-            // The informer has ended, and with it soon its readers.
-            std::future::pending::<()>().await;
-        }
-    }
-
-    /// What has changed since the last call, and whether this and what was taken before is all there is: before, what was
-    /// not told may be there all the same.
+    /// Whether nothing waits.
     #[must_use]
-    pub fn take(&self) -> (Vec<Seen<K>>, bool) {
-        // Asked first: what was listed by then is among the keys.
-        let is_complete = *self.synced.borrow();
-        let (order, _) = std::mem::take(&mut *self.pending.keys.lock());
-        let seen = order.into_iter().map(|key| {
-            let object = self.cache.get(&key);
-            (key, object)
-        });
-        (seen.collect(), is_complete)
+    pub fn is_empty(&self) -> bool {
+        self.pending.keys.lock().is_empty()
     }
 
-    /// For a reader that begins anew: all objects count as changed.
-    pub fn restart(&self) {
-        self.cache.all().iter().for_each(|object| self.pending.add(Key::of(object.as_ref())));
-        self.pending.wake();
-    }
-
-    /// The objects.
+    /// What waits, in order. Take first and look then: what changes meanwhile waits again.
     #[must_use]
-    pub fn cache(&self) -> &Arc<Cache<K>> {
-        &self.cache
-    }
-}
-
-impl<K> Clone for Feed<K> {
-    /// The same reader: what one takes the other does not see.
-    fn clone(&self) -> Self {
-        Self { cache: Arc::clone(&self.cache), pending: Arc::clone(&self.pending), synced: self.synced.clone() }
-    }
-}
-
-impl<K> fmt::Debug for Feed<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Feed").field("pending", &self.pending).finish_non_exhaustive()
+    pub fn take(&self) -> BTreeSet<Key> {
+        std::mem::take(&mut *self.pending.keys.lock())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
     use futures::FutureExt;
     use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::api::ObjectMeta;
+    use kube::{Api, Client, client::Body};
+    use serde_json::json;
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::{cache::Writer, reflector::Event};
+    use crate::informer::Selection;
 
-    fn object(name: &str) -> ConfigMap {
-        let metadata = ObjectMeta { name: Some(name.into()), namespace: Some("ns".into()), ..ObjectMeta::default() };
-        ConfigMap { metadata, ..ConfigMap::default() }
+    /// An informer of a server that has two objects, and changes one of them once.
+    fn informer() -> Informer<ConfigMap> {
+        let line = |kind: &str, name: &str, revision: &str, listed: bool| {
+            let annotations = if listed { json!({"k8s.io/initial-events-end": "true"}) } else { json!({}) };
+            let metadata =
+                json!({"name": name, "namespace": "ns", "resourceVersion": revision, "annotations": annotations});
+            let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata});
+            json!({"type": kind, "object": object}).to_string() + "\n"
+        };
+        let first = [line("ADDED", "a", "1", false), line("ADDED", "b", "2", false), line("BOOKMARK", "", "3", true)];
+        let second = line("MODIFIED", "b", "4", false);
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let query = request.uri().query().unwrap_or_default();
+            let answer = match query {
+                query if query.contains("sendInitialEvents=true") => Some(first.concat()),
+                query if query.contains("resourceVersion=3") => Some(second.clone()),
+                _ => None,
+            };
+            async move {
+                match answer {
+                    Some(lines) => Ok::<_, Infallible>(http::Response::new(Body::from(lines.into_bytes()))),
+                    None => std::future::pending().await,
+                }
+            }
+        });
+        Informer::new(Api::all(Client::new(service, "default")), Selection::all(), |_| {})
     }
 
-    #[test]
-    fn a_reader_that_begins_anew_sees_everything_and_each_object_once() {
-        let (cache, pending, synced) =
-            (Arc::new(Cache::<ConfigMap>::new()), Arc::new(Pending::default()), watch::Sender::new(false));
-        let feed = Feed::new(Arc::clone(&cache), Arc::clone(&pending), synced.subscribe());
-        let mut writer = Writer::new();
-        let mut tell = |event| {
-            writer.apply(&cache, event, |change| pending.add(Key::of(change.latest().as_ref())));
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_finds_what_has_changed_once_when_he_has_time() {
+        let (mut informer, mut feed) = (informer(), Feed::default());
+        feed.follow(&mut informer, |change| Some(Key::of(change.latest().as_ref())));
+        let (cache, shutdown) = (informer.cache(), CancellationToken::new());
+        assert!(feed.listed().now_or_never().is_none() && feed.changed().now_or_never().is_none());
+        let mut run = std::pin::pin!(informer.run(shutdown));
+        let seen = async {
+            feed.listed().await;
+            while cache.revision() < 4 {
+                tokio::task::yield_now().await;
+            }
         };
-        let names = |seen: &[Seen<ConfigMap>]| -> Vec<String> {
-            seen.iter()
-                .map(|(key, object)| format!("{}{}", key.name, if object.is_some() { "" } else { " gone" }))
-                .collect()
-        };
-        assert!(feed.changed().now_or_never().is_none());
-        for name in ["b", "a", "b"] {
-            tell(Event::Apply(object(name)));
-        }
-        assert!(feed.changed().now_or_never().is_some());
-        let (seen, is_complete) = feed.take();
-        assert_eq!((names(&seen), is_complete), (vec!["b".to_owned(), "a".to_owned()], false));
-        synced.send_replace(true);
-        tell(Event::Delete(object("a")));
-        let (seen, is_complete) = feed.take();
-        assert_eq!((names(&seen), is_complete), (vec!["a gone".to_owned()], true));
-        feed.restart();
-        assert!(feed.changed().now_or_never().is_some());
-        assert_eq!(names(&feed.take().0), ["b"]);
+        tokio::select! { () = &mut run => panic!("it runs on"), () = seen => {} }
+        feed.changed().await;
+        let names = |feed: &Feed| feed.take().into_iter().map(|key| key.name).collect::<Vec<_>>();
+        assert_eq!(names(&feed), ["a", "b"], "b has changed twice");
+        assert!(feed.is_empty() && feed.changed().now_or_never().is_none());
+        feed.clone().add(cache.all().iter().map(|object| Key::of(object.as_ref())));
+        feed.changed().await;
+        assert_eq!(names(&feed), ["a", "b"], "begun anew");
     }
 }

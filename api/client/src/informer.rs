@@ -19,7 +19,6 @@ use tracing::warn;
 pub use crate::reflector::Selection;
 use crate::{
     cache::{By, Cache, Change, Index, Key, Writer},
-    feed::{Feed, Pending},
     pulse::{Pulse, pause_or_return},
     reflector::{Event, Reflector, number},
 };
@@ -40,7 +39,6 @@ pub struct Informer<K: 'static> {
     cache: Arc<Cache<K>>,
     handlers: Vec<Handler<K>>,
     on_progress: Vec<ProgressHandler>,
-    feeds: Vec<Arc<Pending>>,
     synced: watch::Sender<bool>,
     retry: Doubling,
     pulse: Pulse,
@@ -66,7 +64,6 @@ where
             cache: Arc::new(Cache::new()),
             handlers: Vec::new(),
             on_progress: Vec::new(),
-            feeds: Vec::new(),
             synced: watch::Sender::new(false),
             retry: RETRY,
             pulse: Pulse::default(),
@@ -128,29 +125,13 @@ where
         self.on_progress.push(Box::new(handler));
     }
 
-    /// What changes among the objects that `is_wanted`, for a reader that takes it when it has time.
-    #[must_use]
-    pub fn feed(&mut self, is_wanted: impl Fn(&K) -> bool + Send + Sync + 'static) -> Feed<K> {
-        let pending = Arc::new(Pending::default());
-        self.feeds.push(Arc::clone(&pending));
-        let feed = Feed::new(self.cache(), Arc::clone(&pending), self.synced());
-        self.on_change(move |change| {
-            let was_wanted = matches!(change, Change::Updated { old, .. } if is_wanted(old));
-            if was_wanted || is_wanted(change.latest()) {
-                pending.add(Key::of(change.latest().as_ref()));
-            }
-        });
-        feed
-    }
-
     /// Watches until `shutdown`, over any number of failures of the server.
     pub async fn run(self, shutdown: CancellationToken) {
         let _ = shutdown.run_until_cancelled(self.watch()).await;
     }
 
     async fn watch(self) {
-        let Self { api, selection, mut trim, mut keep, cache, handlers, on_progress, feeds, synced, retry, pulse } =
-            self;
+        let Self { api, selection, mut trim, mut keep, cache, handlers, on_progress, synced, retry, pulse } = self;
         let mut retry = Backoff::of(retry);
         let mut back = pulse.subscribe();
         let mut writer = Writer::new();
@@ -189,8 +170,8 @@ where
             if cache.revision() != before {
                 on_progress.iter().for_each(|handler| handler(cache.revision()));
             }
-            if listed && !synced.send_replace(true) {
-                feeds.iter().for_each(|feed| feed.wake());
+            if listed {
+                synced.send_replace(true);
             }
         }
     }
@@ -215,12 +196,41 @@ fn selected<K: Resource<DynamicType = ()> + Clone>(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::{
+        collections::BTreeMap,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
 
     use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::ResourceExt;
+    use kube::{Client, ResourceExt, client::Body};
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_waits_asks_again_when_the_api_is_back() {
+        const LONG: Duration = Duration::from_secs(3600);
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&asked);
+        let service = tower::service_fn(move |_: http::Request<Body>| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            async { Err::<http::Response<Body>, _>(std::io::Error::from(std::io::ErrorKind::ConnectionRefused)) }
+        });
+        let pulse = Pulse::default();
+        let api = Api::<ConfigMap>::all(Client::new(service, "default"));
+        let informer = Informer::new(api, Selection::all(), |_| {}).woken_by(&pulse, Doubling::new(LONG, LONG));
+        let mut run = std::pin::pin!(informer.run(CancellationToken::new()));
+        let tell = async {
+            for expected in 1..=3 {
+                // No time passes while this is never idle.
+                for _ in 0..1000 {
+                    tokio::task::yield_now().await;
+                }
+                assert_eq!(asked.load(Ordering::Relaxed), expected);
+                pulse.answered();
+            }
+        };
+        tokio::select! { () = &mut run => panic!("it runs on"), () = tell => {} }
+    }
 
     #[test]
     fn what_passes_no_more_is_gone_and_what_never_passed_was_not_there() {

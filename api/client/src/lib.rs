@@ -12,6 +12,7 @@
 //! | [`informers`] | the informers of a process, made when they are first asked for |
 //! | [`manager`], [`builder`] | controllers: what each reads, what wakes it; all of them run and end together |
 //! | [`feed`] | what has changed since a reader has looked |
+//! | [`part`] | objects of which only a part is kept |
 //! | [`pulse`] | the API server has answered again |
 //! | [`work_queue`], [`controller`] | one reconcile a key at a time; failures come back later and block nobody |
 //! | [`own_writes`] | what was written and does not show yet |
@@ -34,6 +35,7 @@ pub mod informers;
 pub mod leader_election;
 pub mod manager;
 pub mod own_writes;
+pub mod part;
 pub mod pulse;
 pub mod reflector;
 pub mod work_queue;

@@ -2,16 +2,20 @@
 //!
 //! Source: `k8s.io/client-go/tools/record/events_cache.go` at v1.37.
 
-use std::{borrow::Cow, collections::HashMap, time::Duration};
+use std::{borrow::Cow, collections::HashMap, hash::Hash, time::Duration};
 
 use k8s_openapi::{api::core::v1::ObjectReference, jiff::Timestamp};
 use tokio::time::Instant;
 
 use super::{EventType, MAX_MESSAGE, Queued, Write};
 
-/// Remembered events, for counting repetitions.
-pub(super) const REMEMBERED: usize = 1024;
-/// Different messages about one thing within [`SIMILAR_WINDOW`] before they are combined.
+/// At most so many of each sort are remembered.
+pub(super) const REMEMBERED: usize = 4096;
+/// How often what makes no difference any more is forgotten.
+const SWEEP: Duration = Duration::from_secs(60);
+/// The server keeps an event for an hour after its last repetition: what is older begins anew.
+pub(super) const KEPT: Duration = Duration::from_secs(3600);
+/// The how many-th message about one thing within [`SIMILAR_WINDOW`] of each other is combined with those after it.
 const SIMILAR_LIMIT: usize = 10;
 /// Of an object's name: leaves room for a dot and a time.
 const MAX_NAME: usize = 220;
@@ -44,13 +48,20 @@ struct Seen {
 #[derive(Debug)]
 struct Similar {
     messages: Vec<String>,
-    since: Instant,
+    used: Instant,
 }
 
 #[derive(Debug)]
 struct Budget {
     tokens: f64,
-    at: Instant,
+    used: Instant,
+}
+
+impl Budget {
+    fn tokens_at(&self, now: Instant) -> f64 {
+        let refill = now.duration_since(self.used).as_secs_f64() / SPAM_REFILL.as_secs_f64();
+        (self.tokens + refill).min(SPAM_BURST)
+    }
 }
 
 /// Decides whether an event is written, and as what. Pure apart from its memory.
@@ -59,6 +70,7 @@ pub(super) struct Correlator {
     seen: HashMap<Identity, Seen>,
     similar: HashMap<Similarity, Similar>,
     budgets: HashMap<(Cow<'static, str>, ObjectKey), Budget>,
+    swept: Option<Instant>,
 }
 
 impl Correlator {
@@ -87,17 +99,18 @@ impl Correlator {
             // All combined events are one, whatever their text.
             identity.message = String::new();
         }
-        if !self.within_budget((note.component.clone(), object), now) {
-            return None;
-        }
         let name = || format!("{}.{:x}", about_name(&note.about), at.as_nanosecond());
         let is_new = !self.seen.contains_key(&identity);
         let seen =
             self.seen.entry(identity.clone()).or_insert_with(|| Seen { name: name(), first: at, count: 0, used: now });
         seen.count = seen.count.saturating_add(note.times);
         seen.used = now;
-        let namespace = note.about.namespace.clone().filter(|ns| !ns.is_empty()).unwrap_or_else(|| "default".into());
         let (name, first, count) = (seen.name.clone(), seen.first, seen.count);
+        // Counted all the same: when there is room again, the count is right.
+        if !self.within_budget((note.component.clone(), object), now) {
+            return None;
+        }
+        let namespace = note.about.namespace.clone().filter(|ns| !ns.is_empty()).unwrap_or_else(|| "default".into());
         Some(Write { identity, namespace, name, first, at, count, is_new, note })
     }
 
@@ -107,14 +120,15 @@ impl Correlator {
     }
 
     fn too_many_alike(&mut self, key: &Similarity, message: &str, now: Instant) -> bool {
-        let similar = self.similar.entry(key.clone()).or_insert_with(|| Similar { messages: Vec::new(), since: now });
-        if now.duration_since(similar.since) > SIMILAR_WINDOW {
-            *similar = Similar { messages: Vec::new(), since: now };
+        let similar = self.similar.entry(key.clone()).or_insert_with(|| Similar { messages: Vec::new(), used: now });
+        if now.duration_since(similar.used) > SIMILAR_WINDOW {
+            similar.messages.clear();
         }
+        similar.used = now;
         if similar.messages.iter().any(|known| known == message) {
             return false;
         }
-        if similar.messages.len() >= SIMILAR_LIMIT {
+        if similar.messages.len() + 1 >= SIMILAR_LIMIT {
             return true;
         }
         similar.messages.push(message.to_owned());
@@ -122,15 +136,13 @@ impl Correlator {
     }
 
     fn within_budget(&mut self, key: (Cow<'static, str>, ObjectKey), now: Instant) -> bool {
-        let budget = self.budgets.entry(key).or_insert(Budget { tokens: SPAM_BURST, at: now });
-        let refill = now.duration_since(budget.at).as_secs_f64() / SPAM_REFILL.as_secs_f64();
-        budget.tokens = (budget.tokens + refill).min(SPAM_BURST);
-        budget.at = now;
-        if budget.tokens < 1.0 {
-            return false;
+        let budget = self.budgets.entry(key).or_insert(Budget { tokens: SPAM_BURST, used: now });
+        *budget = Budget { tokens: budget.tokens_at(now), used: now };
+        let is_within = budget.tokens >= 1.0;
+        if is_within {
+            budget.tokens -= 1.0;
         }
-        budget.tokens -= 1.0;
-        true
+        is_within
     }
 
     /// How much is remembered of each sort.
@@ -139,26 +151,27 @@ impl Correlator {
         [self.seen.len(), self.similar.len(), self.budgets.len()]
     }
 
-    /// Keeps the memory bounded: the half longest unused goes.
+    /// Forgets what makes no difference any more, and keeps the memory bounded whatever comes.
     fn make_room(&mut self, now: Instant) {
-        if self.seen.len() >= REMEMBERED {
-            let mut ages: Vec<Instant> = self.seen.values().map(|seen| seen.used).collect();
-            ages.sort_unstable();
-            let middle = ages[ages.len() / 2];
-            self.seen.retain(|_, seen| seen.used > middle);
+        if self.swept.is_none_or(|swept| now.duration_since(swept) >= SWEEP) {
+            self.swept = Some(now);
+            self.seen.retain(|_, seen| now.duration_since(seen.used) < KEPT);
+            self.similar.retain(|_, similar| now.duration_since(similar.used) <= SIMILAR_WINDOW);
+            self.budgets.retain(|_, budget| budget.tokens_at(now) < SPAM_BURST);
         }
-        if self.similar.len() >= REMEMBERED {
-            self.similar.retain(|_, similar| now.duration_since(similar.since) <= SIMILAR_WINDOW);
-            if self.similar.len() >= REMEMBERED {
-                self.similar.clear();
-            }
-        }
-        if self.budgets.len() >= REMEMBERED {
-            self.budgets.retain(|_, budget| budget.tokens < SPAM_BURST - 2.0);
-            if self.budgets.len() >= REMEMBERED {
-                self.budgets.clear();
-            }
-        }
+        halve(&mut self.seen, |seen| seen.used);
+        halve(&mut self.similar, |similar| similar.used);
+        halve(&mut self.budgets, |budget| budget.used);
+    }
+}
+
+/// Of a full map the half longest unused goes.
+fn halve<K: Eq + Hash, V>(map: &mut HashMap<K, V>, used: impl Fn(&V) -> Instant) {
+    if map.len() >= REMEMBERED {
+        let mut ages: Vec<Instant> = map.values().map(&used).collect();
+        ages.sort_unstable();
+        let middle = ages[ages.len() / 2];
+        map.retain(|_, value| used(value) > middle);
     }
 }
 

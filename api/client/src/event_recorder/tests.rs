@@ -1,7 +1,7 @@
 //! Which events are written, and as what.
 
 use super::{
-    correlator::{REMEMBERED, SPAM_REFILL},
+    correlator::{KEPT, REMEMBERED, SPAM_REFILL},
     *,
 };
 
@@ -33,14 +33,16 @@ async fn repetition_raises_the_count_of_one_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn eleventh_different_message_is_combined() {
+async fn tenth_different_message_is_combined() {
     let mut correlator = Correlator::default();
-    for n in 0..10 {
+    for n in 0..9 {
         let write = correlator.correlate(note("a", &format!("m{n}")), Instant::now()).unwrap();
         assert_eq!(write.note.message, format!("m{n}"));
     }
-    let combined = correlator.correlate(note("a", "m10"), Instant::now()).unwrap();
-    assert_eq!(combined.note.message, "(combined from similar events): m10");
+    let combined = correlator.correlate(note("a", "m9"), Instant::now()).unwrap();
+    assert_eq!(combined.note.message, "(combined from similar events): m9");
+    let known = correlator.correlate(note("a", "m0"), Instant::now()).unwrap();
+    assert_eq!((known.note.message.as_str(), known.count), ("m0", 2));
     let next = correlator.correlate(note("a", "m11"), Instant::now()).unwrap();
     assert_eq!((next.name, next.count), (combined.name, 2));
 }
@@ -49,10 +51,10 @@ async fn eleventh_different_message_is_combined() {
 async fn what_is_combined_is_no_longer_than_the_server_takes() {
     let mut correlator = Correlator::default();
     let long = |n: usize| note("a", &format!("{n:02}{}", "ü".repeat(MAX_MESSAGE / 2 - 1)));
-    let writes: Vec<Write> = (0..11).filter_map(|n| correlator.correlate(long(n), Instant::now())).collect();
+    let writes: Vec<Write> = (0..10).filter_map(|n| correlator.correlate(long(n), Instant::now())).collect();
     assert_eq!(writes[0].note.message.len(), MAX_MESSAGE);
-    let combined = &writes[10].note.message;
-    assert!(combined.starts_with("(combined from similar events): 10ü") && combined.len() <= MAX_MESSAGE, "{combined}");
+    let combined = &writes[9].note.message;
+    assert!(combined.starts_with("(combined from similar events): 09ü") && combined.len() <= MAX_MESSAGE, "{combined}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,7 +86,8 @@ async fn one_object_is_silenced_after_25_and_others_are_not() {
     assert_eq!(written, 25);
     assert!(correlator.correlate(note("b", "x"), Instant::now()).is_some());
     tokio::time::advance(SPAM_REFILL).await;
-    assert!(correlator.correlate(note("a", "x"), Instant::now()).is_some());
+    let later = correlator.correlate(note("a", "x"), Instant::now()).unwrap();
+    assert_eq!(later.count, 41, "those that were not written count");
 }
 
 #[tokio::test(start_paused = true)]
@@ -95,6 +98,52 @@ async fn memory_stays_bounded() {
         correlator.correlate(note(&format!("pod-{n}"), "x"), Instant::now());
     }
     assert!(correlator.sizes().iter().all(|size| *size <= REMEMBERED), "{:?}", correlator.sizes());
+    // What can make no difference any more is forgotten before.
+    tokio::time::advance(KEPT).await;
+    correlator.correlate(note("a", "x"), Instant::now());
+    assert_eq!(correlator.sizes(), [1, 1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_other_objects_gives_no_object_new_room() {
+    let mut correlator = Correlator::default();
+    for n in 0..2 * REMEMBERED {
+        tokio::time::advance(Duration::from_millis(1)).await;
+        correlator.correlate(note(&format!("pod-{n}"), "x"), Instant::now());
+        correlator.correlate(note("loud", "x"), Instant::now());
+    }
+    assert_eq!(correlator.correlate(note("loud", "x"), Instant::now()).map(|write| write.count), None);
+}
+
+#[tokio::test]
+async fn events_of_one_object_are_written_in_their_order_and_others_do_not_wait() {
+    let written = tokio::sync::watch::Sender::new(Vec::<(String, String)>::new());
+    let of = |all: &[(String, String)], name: &str| -> Vec<String> {
+        all.iter().filter(|(about, _)| about == name).map(|(_, message)| message.clone()).collect()
+    };
+    let server = written.clone();
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let server = server.clone();
+        async move {
+            let body = request.into_body().collect_bytes().await.unwrap();
+            let event: Event = serde_json::from_slice(&body).unwrap();
+            let told = (event.involved_object.name.unwrap(), event.message.unwrap());
+            if told == ("a".into(), "1".into()) {
+                // Stuck until everything about the other is written.
+                server.subscribe().wait_for(|all| of(all, "b").len() == 3).await.unwrap();
+            }
+            server.send_modify(|all| all.push(told));
+            Ok::<_, std::convert::Infallible>(http::Response::new(kube::client::Body::from(body.to_vec())))
+        }
+    });
+    let (recorder, mut writer) = channel(Client::new(service, "default"), None, Duration::ZERO);
+    for (message, name) in ["1", "2", "3"].into_iter().flat_map(|message| [(message, "a"), (message, "b")]) {
+        recorder.note(note(name, message).note);
+    }
+    drop(recorder);
+    tokio::time::timeout(Duration::from_secs(5), writer.write_all()).await.unwrap();
+    let written = written.borrow();
+    assert_eq!([of(&written, "a"), of(&written, "b")], [["1", "2", "3"]; 2]);
 }
 
 #[tokio::test(start_paused = true)]
