@@ -26,7 +26,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 
 use crate::{
     context::NodeContext,
-    events::Severity,
+    events::EventType,
     image::{
         credentials::{self, Collected},
         reference,
@@ -146,13 +146,13 @@ pub(crate) async fn container(
     security::check_supported(pod, container, selinux)?;
     if security::drops_label(pod, container, selinux) {
         let text = format!("SELinux: container {} is privileged, its seLinuxOptions have no effect", container.name);
-        ctx.events.pod(pod, Some(&container.name), Severity::Warning, "SELinux", text);
+        ctx.events.pod(pod, Some(&container.name), EventType::Warning, "SELinux", text);
     }
     let apparmor = apparmor::resolve(pod, container, apparmor::kernel)?;
     // Not refused: it runs as it would on a node without AppArmor, but somebody should know.
     if apparmor.lacks_default {
         let text = format!("AppArmor: no default profile is loaded, container {} starts without one", container.name);
-        ctx.events.pod(pod, Some(&container.name), Severity::Warning, "AppArmor", text);
+        ctx.events.pod(pod, Some(&container.name), EventType::Warning, "AppArmor", text);
     }
     security.apparmor_profile = apparmor.profile;
     let mut mounts = volume_mounts(ctx, input, &lookup).await?;
@@ -290,7 +290,7 @@ async fn own_mounts(
     .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
     let (files, cut) = files?;
     for message in cut {
-        ctx.events.pod(input.pod, None, Severity::Warning, "DNSConfigForming", message);
+        ctx.events.pod(input.pod, None, EventType::Warning, "DNSConfigForming", message);
     }
     // A volume that is mounted in such a place wins, as upstream.
     let wanted = files.into_iter().filter(|(path, _, _)| !taken.iter().any(|mount| mount.container_path == *path));

@@ -25,7 +25,7 @@ pub(crate) struct NodeContext {
     pub(crate) events: EventRecorder,
     pub(crate) status: StatusManager,
     pub(crate) objects: Arc<Objects>,
-    pub(crate) services: Arc<ServiceIndex>,
+    pub(crate) services: ServiceIndex,
     pub(crate) volumes: VolumeManager,
     pub(crate) machine: Arc<Machine>,
     /// The own Node object as last seen.

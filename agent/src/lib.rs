@@ -8,7 +8,8 @@
 //! | `join` | certificates: how the node gets its identity and keeps it |
 //! | `node_lock` | one agent a run directory |
 //! | `node`, `reserved` | registration, status and Lease of the Node object; what is kept from pods |
-//! | `pod_source`, `pod_manager` | the pods wanted here, watched and kept on disk |
+//! | `informers` | what the node follows in the API, each kind once |
+//! | `pod_manager` | the pods wanted here, kept on disk |
 //! | `sync_loop` | one `select!` over everything that happens |
 //! | `admission` | whether the node takes a pod (pure) |
 //! | `pod_workers` | one task a pod: sync, terminate, remove |
@@ -18,8 +19,7 @@
 //! | `pod`, `quantity` | questions about a Pod; resource quantities as numbers |
 //! | `volume` | what containers mount |
 //! | `prober`, `lifecycle` | probes and hooks |
-//! | `status_manager`, `events` | the only writers of pod statuses and events |
-//! | `watch` | watches of the API that are soon back when it is |
+//! | `status_manager`, `events` | the only writer of pod statuses; what events are about |
 //! | `server`, `logs` | the HTTPS API on port 10250, container logs |
 //! | `qos_cgroups` | the share of each QoS class, and of all pods |
 //! | [`eviction`], `psi` | what the machine is short of, and which pods go for it |
@@ -28,7 +28,7 @@
 //! | [`runtime`] | runs sandboxes and containers through one shim a pod |
 //! | [`image`] | pulls, imports and keeps images |
 //! | [`network`] | attaches pods to the network, routes between nodes |
-//! | [`proxy`] | watches Services and has `coracle-netfilter` program them |
+//! | [`proxy`] | has `coracle-netfilter` program Services |
 //! | `fuzzing` | entries for the fuzz targets (feature `fuzzing`) |
 
 mod admission;
@@ -43,6 +43,7 @@ pub mod eviction;
 pub mod fuzzing;
 mod gc;
 pub mod image;
+pub mod informers;
 mod join;
 mod lifecycle;
 mod logs;
@@ -55,7 +56,6 @@ mod pod;
 mod pod_actions;
 mod pod_files;
 mod pod_manager;
-mod pod_source;
 mod pod_status;
 mod pod_workers;
 mod prober;
@@ -74,7 +74,6 @@ mod status_manager;
 pub mod swap;
 mod sync_loop;
 mod volume;
-mod watch;
 
 pub use config::{AgentConfig, ApiAccess, ConfigError};
 pub use join::{JoinError, TokenError};
@@ -83,7 +82,6 @@ pub use node_lock::LockError;
 pub use removal::remove_tree;
 pub use reserved::{Reserved, ReservedError};
 pub use reset::{ResetError, reset};
-pub use watch::Pulse;
 
 use std::path::PathBuf;
 

@@ -12,14 +12,18 @@ pub(crate) mod status;
 
 use std::{sync::Arc, time::Duration};
 
+use coracle_client::{
+    cache::{Cache, Key},
+    errors::is_not_found,
+    feed::Feed,
+    pulse::Pulse,
+};
 use coracle_telemetry::Chain;
-use futures::StreamExt;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use kube::{
     Api,
     api::{ObjectMeta, Patch, PatchParams, PostParams},
-    runtime::watcher,
 };
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -27,10 +31,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::AgentConfig,
-    events::{EventRecorder, Severity},
+    events::{EventRecorder, EventType},
+    informers::{Informers, SeenNode},
     network::{PodNetwork, cni::CniNetwork},
     runtime::ImageService,
-    watch::{self, Pulse},
 };
 use clock::ClockView;
 use facts::Machine;
@@ -50,6 +54,32 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// The Node object as last seen, for whoever needs it (`None` before registration).
 pub(crate) type NodeView = Arc<Mutex<Option<Arc<Node>>>>;
 
+/// The own Node as the API has it.
+pub(crate) struct OwnNode {
+    feed: Feed,
+    nodes: Arc<Cache<SeenNode>>,
+    key: Key,
+}
+
+impl OwnNode {
+    pub(crate) fn new(informers: &mut Informers, node_name: &str) -> Self {
+        let (mut feed, key) = (Feed::default(), Key::new("", node_name));
+        let own = key.clone();
+        feed.follow(&mut informers.nodes, move |change| {
+            Some(Key::of(change.latest().as_ref())).filter(|changed| *changed == own)
+        });
+        Self { feed, nodes: informers.nodes.cache(), key }
+    }
+
+    /// What has become of it: `None` if it is gone. Cancel-safe.
+    async fn changed(&self) -> Option<Arc<Node>> {
+        while self.feed.take().is_empty() {
+            self.feed.changed().await;
+        }
+        self.nodes.get(&self.key)?.part.own.clone()
+    }
+}
+
 /// Keeps the Node object.
 pub(crate) struct NodeManager {
     pub(crate) config: AgentConfig,
@@ -60,6 +90,7 @@ pub(crate) struct NodeManager {
     /// Told the podCIDR; absent where a test has its own network.
     pub(crate) cni: Option<CniNetwork>,
     pub(crate) events: EventRecorder,
+    pub(crate) own: OwnNode,
     pub(crate) view: NodeView,
     pub(crate) clock: ClockView,
     /// Told by the Lease when the API is back.
@@ -80,15 +111,11 @@ impl NodeManager {
             tracing::warn!(error = %Chain(&error), "register the node");
             tokio::time::sleep(RETRY).await;
         }
-        let config = watcher::Config::default().fields(&format!("metadata.name={}", self.config.node_name));
-        let stream = watch::events(self.api(), config, &self.pulse);
-        let mut stream = std::pin::pin!(stream);
         let mut written = Written::default();
         let mut examiner = Examiner::new(&self.config, Arc::clone(&self.clock));
         let mut health = Health::default();
         let mut cidr: Option<IpNet> = None;
         let mut next = Instant::now();
-        let mut seen = false;
         let mut back = self.pulse.subscribe();
         loop {
             tokio::select! {
@@ -97,27 +124,19 @@ impl NodeManager {
                     written.at = None;
                     next = Instant::now();
                 }
-                event = stream.next() => match event {
-                    Some(Ok(watcher::Event::Init)) => seen = false,
-                    Some(Ok(watcher::Event::InitApply(node) | watcher::Event::Apply(node))) => {
-                        seen = true;
+                node = self.own.changed() => match node {
+                    Some(node) => {
                         self.node_seen(node, &mut cidr).await;
                         next = next.min(Instant::now() + NOT_READY_PAUSE);
                         if self.network.ready().is_ok() && !written.ready {
                             next = Instant::now();
                         }
                     }
-                    Some(Ok(watcher::Event::InitDone)) if seen => {}
-                    Some(Ok(watcher::Event::InitDone | watcher::Event::Delete(_))) => {
-                        tracing::warn!("the Node object is gone: register again");
-                        if let Err(error) = self.register().await {
-                            tracing::warn!(error = %Chain(&error), "register the node");
-                        }
+                    None => {
+                        self.register_again().await;
                         written.at = None;
                         next = Instant::now();
                     }
-                    Some(Err(error)) => tracing::warn!(error = %Chain(&error), "watch the own Node"),
-                    None => return,
                 },
                 () = tokio::time::sleep_until(next) => {
                     let found = examiner.look().await;
@@ -173,7 +192,7 @@ impl NodeManager {
         match self.api().create(&PostParams::default(), &node).await {
             Ok(created) => {
                 tracing::info!(node = self.config.node_name, "registered the node");
-                self.events.node(&created, Severity::Normal, "Starting", "Starting kubelet.");
+                self.events.node(EventType::Normal, "Starting", "Starting kubelet.");
                 *self.view.lock() = Some(Arc::new(created));
                 Ok(())
             }
@@ -189,9 +208,16 @@ impl NodeManager {
         }
     }
 
-    async fn node_seen(&self, node: Node, cidr: &mut Option<IpNet>) {
+    async fn register_again(&self) {
+        tracing::warn!("the Node object is gone: register again");
+        if let Err(error) = self.register().await {
+            tracing::warn!(error = %Chain(&error), "register the node");
+        }
+    }
+
+    async fn node_seen(&self, node: Arc<Node>, cidr: &mut Option<IpNet>) {
         let assigned = node.spec.as_ref().and_then(|spec| spec.pod_cidr.as_deref()).and_then(|text| text.parse().ok());
-        *self.view.lock() = Some(Arc::new(node));
+        *self.view.lock() = Some(node);
         let (Some(assigned), Some(cni)) = (assigned, &self.cni) else { return };
         if *cidr == Some(assigned) {
             return;
@@ -223,7 +249,7 @@ impl NodeManager {
         let ready = self.network.ready();
         for (severity, reason, message) in health::events(&self.config.node_name, last, health) {
             tracing::info!(reason, message, "the machine's state has changed");
-            self.events.node(&known, severity, reason, message);
+            self.events.node(severity, reason, message);
         }
         let before = known.status.clone().unwrap_or_default();
         self.refresh_machine().await;
@@ -251,16 +277,21 @@ impl NodeManager {
             Ok(Ok(node)) => {
                 if ready.is_ok() && !written.ready {
                     let message = format!("Node {} status is now: NodeReady", self.config.node_name);
-                    self.events.node(&node, Severity::Normal, "NodeReady", message);
+                    self.events.node(EventType::Normal, "NodeReady", message);
                 }
                 // What said so when it happened may have been lost with the old address's connections.
                 let (old, new) = (status::internal_ip(&before), self.config.node_ip.to_string());
                 if let Some(old) = old.filter(|old| *old != new) {
                     let message = format!("the node's address was {old} and is {new} now");
-                    self.events.node(&node, Severity::Warning, "NodeAddressChanged", message);
+                    self.events.node(EventType::Warning, "NodeAddressChanged", message);
                 }
                 *written = Written { at: Some(Instant::now()), ready: ready.is_ok(), status: Some(wanted) };
                 *self.view.lock() = Some(Arc::new(node));
+            }
+            // It went before it was listed first.
+            Ok(Err(error)) if is_not_found(&error) => {
+                self.register_again().await;
+                written.at = None;
             }
             Ok(Err(error)) => {
                 tracing::warn!(error = %Chain(&error), "write the node's status");

@@ -21,12 +21,6 @@ pub(crate) struct PodManager {
     pods: HashMap<PodUid, Arc<Pod>>,
 }
 
-/// How a listing differs from what was known.
-pub(crate) struct Difference {
-    pub(crate) applied: Vec<Arc<Pod>>,
-    pub(crate) gone: Vec<Arc<Pod>>,
-}
-
 impl PodManager {
     /// Takes a new or changed pod.
     pub(crate) fn apply(&mut self, pod: Arc<Pod>) {
@@ -38,15 +32,6 @@ impl PodManager {
         self.pods.remove(uid)
     }
 
-    /// Takes a whole listing.
-    pub(crate) fn replace(&mut self, listing: Vec<Arc<Pod>>) -> Difference {
-        let next: HashMap<PodUid, Arc<Pod>> = listing.iter().map(|pod| (pod.uid(), Arc::clone(pod))).collect();
-        let gone =
-            self.pods.iter().filter(|(uid, _)| !next.contains_key(uid)).map(|(_, pod)| Arc::clone(pod)).collect();
-        self.pods = next;
-        Difference { applied: listing, gone }
-    }
-
     /// All of them.
     pub(crate) fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.pods.values()
@@ -55,25 +40,5 @@ impl PodManager {
     /// Whether the pod is known.
     pub(crate) fn has(&self, uid: &PodUid) -> bool {
         self.pods.contains_key(uid)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn pod(uid: &str) -> Arc<Pod> {
-        Arc::new(serde_json::from_value(serde_json::json!({"metadata": {"name": uid, "uid": uid}})).expect("pod"))
-    }
-
-    #[test]
-    fn listing_says_what_is_gone() {
-        let mut manager = PodManager::default();
-        manager.apply(pod("a"));
-        manager.apply(pod("b"));
-        let difference = manager.replace(vec![pod("b"), pod("c")]);
-        let names = |pods: &[Arc<Pod>]| pods.iter().map(|pod| pod.uid().0).collect::<Vec<_>>();
-        assert_eq!(names(&difference.applied), ["b", "c"]);
-        assert_eq!(names(&difference.gone), ["a"]);
     }
 }

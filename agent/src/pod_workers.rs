@@ -306,7 +306,7 @@ impl PodWorker {
         self.sync_probes(&state);
         if self.deadline().is_some_and(|left| left.is_zero()) {
             let message = "Pod was active on the node longer than the specified deadline".to_owned();
-            self.ctx.events.pod(&self.pod, None, crate::events::Severity::Normal, "DeadlineExceeded", message.clone());
+            self.ctx.events.pod(&self.pod, None, crate::events::EventType::Normal, "DeadlineExceeded", message.clone());
             self.failed = Some(WaitingReason { reason: "DeadlineExceeded".to_owned(), message });
             return Progress::Finished;
         }

@@ -1,18 +1,18 @@
 //! The Service proxy: what kube-proxy does.
 //!
-//! Watches Services and EndpointSlices, keeps what of them concerns packets ([`change_tracker`]) and has a
-//! [`ServiceEngine`] keep the kernel equal to it. Works in whatever network namespace the process is in. Rules stay when it
+//! Looks at what of Services and EndpointSlices concerns packets ([`Sources`]) and has a [`ServiceEngine`] keep the kernel
+//! equal to it. Works in whatever network namespace the process is in. Rules stay when it
 //! ends: the next one takes them over without a gap.
 //!
 //! Rules that others remove come back within a second or so where the kernel counts changes (nft), else with the next
 //! regular comparison.
 
-pub mod change_tracker;
 mod conntrack;
 pub(crate) mod health;
 mod service_route;
+mod sources;
 
-use std::{net::IpAddr, pin::pin, time::Duration};
+use std::{net::IpAddr, time::Duration};
 
 use coracle_netfilter::{
     engine::{EngineError, Refusal, ServiceEngine},
@@ -20,10 +20,7 @@ use coracle_netfilter::{
     service::ServiceNetwork,
 };
 use coracle_telemetry::{Backoff, Chain};
-use futures::StreamExt as _;
 use ipnet::IpNet;
-use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
-use kube::{Api, runtime::watcher};
 use tokio::{
     sync::{mpsc, watch as latest},
     task::JoinSet,
@@ -31,11 +28,9 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::{change_tracker::ChangeTracker, service_route::ServiceRoute};
-use crate::watch::{self, Pulse};
+use self::service_route::ServiceRoute;
+pub use self::sources::Sources;
 
-/// Most events taken into one transaction: bounds how long a flood can hold the first of it back.
-const BURST: usize = 10_000;
 /// Changes are written at once as long as they come slower than this on average...
 const WRITE_INTERVAL: Duration = Duration::from_millis(25);
 /// ...or are not more than these: in a storm, transactions must not take a whole core from the pods that cause it.
@@ -48,8 +43,6 @@ const LOOK_PAUSE: u32 = 20;
 /// What [`run`] needs to know.
 #[derive(Debug, Clone)]
 pub struct ProxyConfig {
-    /// Own node: decides which endpoints are local.
-    pub node_name: String,
     /// Own InternalIP: source address of the node's own traffic to Services where there is no default route.
     pub node_ip: Option<IpAddr>,
     /// Addresses of all pods: traffic from elsewhere to a ClusterIP is masqueraded. Empty: none is.
@@ -61,8 +54,6 @@ pub struct ProxyConfig {
     pub pod_interface: Option<String>,
     /// How often the kernel's rules are compared even if nothing changed: at most 30 s.
     pub repair_interval: Duration,
-    /// Told when the API is back after a silence.
-    pub pulse: Pulse,
     /// Told what others should know. News that finds no room is dropped.
     pub news: Option<mpsc::Sender<News>>,
 }
@@ -99,7 +90,7 @@ pub enum ProxyError {
 ///
 /// # Errors
 /// Only what makes going on useless; a failed transaction is logged and tried again.
-pub async fn run(client: kube::Client, config: ProxyConfig, shutdown: CancellationToken) -> Result<(), ProxyError> {
+pub async fn run(sources: Sources, config: ProxyConfig, shutdown: CancellationToken) -> Result<(), ProxyError> {
     let network = ServiceNetwork::new(&config.cluster_cidrs, &config.service_cidrs)
         .with_pod_interface(config.pod_interface)
         .with_node_ip(config.node_ip);
@@ -114,18 +105,17 @@ pub async fn run(client: kube::Client, config: ProxyConfig, shutdown: Cancellati
     let mut cleaning = JoinSet::new();
     cleaning.spawn(conntrack::clean(told));
     let proxy = Proxy {
-        tracker: ChangeTracker::new(&config.node_name),
+        sources,
         engine: Some(engine),
         route,
         repair_interval: config.repair_interval,
-        pulse: config.pulse.clone(),
         retry_delay: None,
         retry: Backoff::new(RETRY_DELAY, config.repair_interval),
         targets,
         _cleaning: cleaning,
         news: config.news,
     };
-    proxy.run(client, shutdown).await;
+    proxy.run(shutdown).await;
     Ok(())
 }
 
@@ -133,12 +123,11 @@ pub async fn run(client: kube::Client, config: ProxyConfig, shutdown: Cancellati
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 struct Proxy {
-    tracker: ChangeTracker,
+    sources: Sources,
     /// `None` only while a blocking thread has it.
     engine: Option<Box<dyn ServiceEngine>>,
     route: ServiceRoute,
     repair_interval: Duration,
-    pulse: Pulse,
     /// Set after a failure.
     retry_delay: Option<Duration>,
     retry: Backoff,
@@ -150,34 +139,29 @@ struct Proxy {
 }
 
 impl Proxy {
-    async fn run(mut self, client: kube::Client, shutdown: CancellationToken) {
-        let ours = watcher::Config::default().labels(&change_tracker::label_selector());
-        let services = watch::events(Api::<Service>::all(client.clone()), ours.clone(), &self.pulse);
-        let slices = watch::events(Api::<EndpointSlice>::all(client), ours, &self.pulse);
-        let (mut services, mut slices) = (pin!(services), pin!(slices));
+    async fn run(mut self, shutdown: CancellationToken) {
+        if shutdown.run_until_cancelled(self.sources.listed()).await.is_none() {
+            return;
+        }
+        self.sources.restart();
         let mut repair_at = Instant::now() + self.repair_interval;
         let (mut look_at, mut pause) = (Instant::now() + LOOK_INTERVAL, LOOK_INTERVAL);
         let mut repairs = Backoff::new(LOOK_INTERVAL * 4, self.repair_interval);
         // When the next write would be due if they came evenly: at most `WRITE_CREDIT` intervals ahead of the clock.
         let mut even = Instant::now();
         loop {
-            let pending = self.tracker.is_complete() && self.has_work();
+            let pending = self.has_work();
             tokio::select! {
                 () = shutdown.cancelled() => return,
-                Some(event) = services.next() => self.on_service(event),
-                Some(event) = slices.next() => self.on_slice(event),
+                () = self.sources.changed(), if !pending => {}
                 () = sleep_until(even - WRITE_INTERVAL * (WRITE_CREDIT - 1)), if pending => {
                     even = even.max(Instant::now()) + WRITE_INTERVAL;
                     self.write().await;
                     repair_at = Instant::now() + self.retry_delay.unwrap_or(self.repair_interval);
-                    continue;
                 }
                 () = sleep_until(repair_at) => {
-                    if self.tracker.is_complete() {
-                        self.repair().await;
-                    }
+                    self.repair().await;
                     repair_at = Instant::now() + self.retry_delay.unwrap_or(self.repair_interval);
-                    continue;
                 }
                 () = sleep_until(look_at) => {
                     let started = Instant::now();
@@ -193,16 +177,6 @@ impl Proxy {
                         }
                     }
                     look_at = Instant::now() + pause.max(started.elapsed() * LOOK_PAUSE);
-                    continue;
-                }
-            }
-            // A burst is one transaction: take what has already arrived, wait for nothing.
-            for _ in 0..BURST {
-                tokio::select! {
-                    biased;
-                    Some(event) = services.next() => self.on_service(event),
-                    Some(event) = slices.next() => self.on_slice(event),
-                    () = std::future::ready(()) => break,
                 }
             }
         }
@@ -211,32 +185,17 @@ impl Proxy {
     /// Whether a transaction is due. After a failure everything waits for the repair, which has the changes too.
     fn has_work(&self) -> bool {
         let never_written = self.engine.as_ref().is_some_and(|engine| engine.is_suspect());
-        (self.tracker.has_changes() || never_written) && self.retry_delay.is_none()
+        (self.sources.has_changes() || never_written) && self.retry_delay.is_none()
     }
 
     /// Whether others changed rules. Not after a failure: then the repair has its own time.
     fn is_disturbed(&self) -> bool {
-        self.tracker.is_complete()
-            && self.retry_delay.is_none()
+        self.retry_delay.is_none()
             && self.engine.as_ref().is_some_and(|engine| !engine.is_suspect() && engine.is_disturbed())
     }
 
-    fn on_service(&mut self, event: Result<watcher::Event<Service>, watcher::Error>) {
-        match event {
-            Ok(event) => self.tracker.service(event),
-            Err(error) => tracing::debug!(error = %Chain(&error), "watch of services; trying again"),
-        }
-    }
-
-    fn on_slice(&mut self, event: Result<watcher::Event<EndpointSlice>, watcher::Error>) {
-        match event {
-            Ok(event) => self.tracker.slice(event),
-            Err(error) => tracing::debug!(error = %Chain(&error), "watch of endpointslices; trying again"),
-        }
-    }
-
     async fn write(&mut self) {
-        let changes = self.tracker.take_changes();
+        let changes = self.sources.take_changes();
         let count = changes.len();
         let started = Instant::now();
         let udp_changed = self.on_engine(move |engine| engine.apply(changes)).await;
@@ -251,7 +210,7 @@ impl Proxy {
 
     /// Returns whether there was anything to repair.
     async fn repair(&mut self) -> bool {
-        if self.tracker.has_changes() {
+        if self.sources.has_changes() {
             self.write().await;
             return false;
         }

@@ -4,6 +4,7 @@ mod network;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use coracle_client::pulse::Pulse;
 use coracle_telemetry::{Chain, Doubling, Health, Tasks};
 use rustls_pki_types::CertificateDer;
 use tokio::{sync::mpsc, time::Instant};
@@ -16,16 +17,16 @@ use crate::{
     eviction,
     gc::{self, Collector},
     image::{ImageStore, ImageStoreConfig, registries::Registries},
+    informers::{Informers, Nodes},
     join,
     network::{
         PodNetwork,
         cni::{CniConfig, CniNetwork},
     },
-    node::{self, NodeManager, NodeView, facts::Machine},
+    node::{self, NodeManager, NodeView, OwnNode, facts::Machine},
     node_lock::NodeLock,
     objects::Objects,
     pod_manager::{PodsView, checkpoint::Checkpoints},
-    pod_source,
     proxy::health::RulesView,
     runtime::{ImageService, LocalRuntime, RuntimeConfig, RuntimeService, runtime_root},
     server,
@@ -33,11 +34,8 @@ use crate::{
     status_manager::StatusManager,
     sync_loop::SyncLoop,
     volume::{Mounter, SystemMounter, VolumeManager},
-    watch::Pulse,
 };
 
-/// Pods that a listing brings at once fit in; more make the watch wait.
-const SOURCE_QUEUE: usize = 64;
 const RESTART: Doubling = Doubling::new(Duration::from_secs(1), Duration::from_secs(60));
 const REPAIR_INTERVAL: Duration = Duration::from_secs(30);
 /// Foreign plugins are called once for each vanished sandbox.
@@ -87,8 +85,12 @@ pub(crate) async fn run(config: AgentConfig, access: ApiAccess, shutdown: Cancel
     };
     let parts = real_parts(&config, client_ca).await?;
     let pulse = Pulse::default();
-    network::spawn(&mut groups, &config, &client, &parts, &pulse);
-    spawn_node(&mut groups, config.clone(), client, parts, pulse);
+    let nodes = if config.cni_conf_dir.is_none() { Nodes::All } else { Nodes::Own };
+    let mut informers = Informers::new(&client, &config.node_name, nodes, &pulse);
+    let (events, event_writer) = EventRecorder::new(client.clone(), &config.node_name);
+    groups.late.add("write events", event_writer.run(groups.late.stop()));
+    network::spawn(&mut groups, &config, &parts, &mut informers, events.clone());
+    spawn_node(&mut groups, config.clone(), client, parts, (informers, pulse, events));
     groups.finish(config.stop_timeout).await
 }
 
@@ -180,15 +182,19 @@ fn read_ca(config: &AgentConfig) -> Result<Option<CertificateDer<'static>>, Agen
 }
 
 /// Everything but the network: what runs the same in tests.
-pub(crate) fn spawn_node(groups: &mut Groups, config: AgentConfig, client: kube::Client, parts: Parts, pulse: Pulse) {
+pub(crate) fn spawn_node(
+    groups: &mut Groups,
+    config: AgentConfig,
+    client: kube::Client,
+    parts: Parts,
+    (mut informers, pulse, events): (Informers, Pulse, EventRecorder),
+) {
     let Groups { tasks, late, health } = groups;
     let (shutdown, stop_late) = (tasks.stop(), late.stop());
     let pods_dir = config.agent_dir().join("pods");
     let machine = Arc::new(Machine::read(&config));
-    let (events, event_writer) = EventRecorder::new(client.clone(), &config.node_name);
     let (status, status_writer) = StatusManager::new(client.clone());
     let objects = Arc::new(Objects::new(client.clone()));
-    let services = ServiceIndex::new();
     let volumes = VolumeManager::new(&pods_dir, client.clone(), &objects, parts.mounter, &machine, config.node_ip);
     let (node_view, clock) = (NodeView::default(), node::clock::ClockView::default());
     let collector = Collector::new(&parts.images, &parts.runtime, config.agent_dir());
@@ -199,7 +205,7 @@ pub(crate) fn spawn_node(groups: &mut Groups, config: AgentConfig, client: kube:
         events: events.clone(),
         status,
         objects,
-        services: Arc::clone(&services),
+        services: ServiceIndex::new(&informers),
         volumes,
         machine: Arc::clone(&machine),
         node: Arc::clone(&node_view),
@@ -214,28 +220,26 @@ pub(crate) fn spawn_node(groups: &mut Groups, config: AgentConfig, client: kube:
         network: parts.network,
         cni: parts.cni,
         events,
+        own: OwnNode::new(&mut informers, &config.node_name),
         view: Arc::clone(&node_view),
         clock: Arc::clone(&clock),
         pulse: pulse.clone(),
     };
     let (checkpoints, checkpoint_writer) = Checkpoints::new(pods_dir.clone());
-    let (source, pods) = mpsc::channel(SOURCE_QUEUE);
     let (evict, evictions) = mpsc::channel(1);
-    let sync_loop =
-        SyncLoop::new(Arc::clone(&ctx), client.clone(), checkpoints, pods_dir, (pods, evictions), shutdown.clone());
+    let pods = (&mut informers.pods, evictions);
+    let sync_loop = SyncLoop::new(Arc::clone(&ctx), client.clone(), checkpoints, pods_dir, pods, shutdown.clone());
     let name = config.node_name.clone();
     let interval = config.lease_interval;
-    let lease = node::lease::run(client.clone(), name.clone(), interval, node_view, pulse.clone(), shutdown.clone());
+    let lease = node::lease::run(client.clone(), name, interval, node_view, pulse, shutdown.clone());
     // What writes for others stops only once they have come to rest.
     late.add("write statuses", status_writer.run(stop_late.clone()));
-    late.add("write events", event_writer.run(stop_late.clone()));
     late.add("write checkpoints", async move {
         let _ = stop_late.run_until_cancelled(checkpoint_writer).await;
     });
     tasks.add("keep the Lease", lease);
     tasks.add("compare the clock", node::clock::run(client.clone(), clock, shutdown.clone()));
-    tasks.add("watch Services", Arc::clone(&services).run(client.clone(), pulse.clone(), shutdown.clone()));
-    tasks.add("watch pods", pod_source::apiserver::run(client.clone(), name, source, pulse, shutdown.clone()));
+    informers.spawn(tasks);
     tasks.add("keep the Node", manager.run(shutdown.clone()));
     tasks.add("sync pods", sync_loop.run());
     tasks.add("weigh the QoS classes", crate::qos_cgroups::run(Arc::clone(&ctx), shutdown.clone()));

@@ -1,7 +1,7 @@
 //! The heart of the agent: one closed set of events, one `select!`.
 //!
 //! ```text
-//! API server --watch--> SourceEvent --+
+//! API server --watch--> Feed ---------+
 //! runtime --broadcast-> RuntimeEvent -+--> sync loop --Desired/wake--> pod workers
 //! workers --mpsc------> done ---------+
 //! eviction --mpsc-----> Eviction -----+
@@ -12,8 +12,13 @@
 
 mod admit;
 
-use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
+use coracle_client::{
+    cache::{Cache, Key},
+    feed::Feed,
+    informer::Informer,
+};
 use coracle_telemetry::Chain;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::{
@@ -24,14 +29,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     context::NodeContext,
-    events::Severity,
+    events::EventType,
     eviction::manager::Eviction,
     pod::PodExt,
     pod_manager::{
         PodManager,
         checkpoint::{self, Checkpoints},
     },
-    pod_source::SourceEvent,
     pod_workers::{Desired, PodWorkers},
     runtime::{RuntimeEvent, types::PodUid},
 };
@@ -43,7 +47,8 @@ const DONE_QUEUE: usize = 128;
 
 /// Everything that the loop reacts to.
 enum SyncEvent {
-    Source(SourceEvent),
+    /// The API server has told of pods.
+    Told,
     Runtime(RuntimeEvent),
     /// Runtime events were lost: look at everything.
     Lagged,
@@ -63,7 +68,9 @@ pub(crate) struct SyncLoop {
     workers: PodWorkers,
     checkpoints: Checkpoints,
     pods_dir: PathBuf,
-    source: mpsc::Receiver<SourceEvent>,
+    /// What the API server has told of pods and is not taken in yet.
+    feed: Feed,
+    bound: Arc<Cache<Pod>>,
     runtime: broadcast::Receiver<RuntimeEvent>,
     evictions: mpsc::Receiver<Eviction>,
     done: mpsc::Receiver<PodUid>,
@@ -74,7 +81,7 @@ pub(crate) struct SyncLoop {
     /// Admits pods.
     admission: admit::Admission,
     /// Pods that have ended but whose deletion the watch has not told yet: what it still tells of them is old.
-    finished: HashSet<PodUid>,
+    finished: HashMap<PodUid, Key>,
 }
 
 impl SyncLoop {
@@ -83,9 +90,11 @@ impl SyncLoop {
         client: kube::Client,
         checkpoints: Checkpoints,
         pods_dir: PathBuf,
-        (source, evictions): (mpsc::Receiver<SourceEvent>, mpsc::Receiver<Eviction>),
+        (informer, evictions): (&mut Informer<Pod>, mpsc::Receiver<Eviction>),
         shutdown: CancellationToken,
     ) -> Self {
+        let mut feed = Feed::default();
+        feed.follow(informer, |change| [Key::of(change.latest().as_ref())]);
         let (sender, done) = mpsc::channel(DONE_QUEUE);
         let runtime = ctx.runtime.subscribe();
         let workers = PodWorkers::new(Arc::clone(&ctx), shutdown.clone(), sender);
@@ -95,7 +104,8 @@ impl SyncLoop {
             workers,
             checkpoints,
             pods_dir,
-            source,
+            feed,
+            bound: informer.cache(),
             runtime,
             evictions,
             done,
@@ -103,7 +113,7 @@ impl SyncLoop {
             listed: false,
             orphans_due: None,
             admission: admit::Admission::new(client),
-            finished: HashSet::new(),
+            finished: HashMap::new(),
         }
     }
 
@@ -117,7 +127,7 @@ impl SyncLoop {
         loop {
             let event = self.next().await;
             match event {
-                SyncEvent::Source(event) => self.source_event(event).await,
+                SyncEvent::Told => self.told().await,
                 SyncEvent::Runtime(event) => self.workers.wake(&event.pod_uid),
                 SyncEvent::Lagged => self.workers.wake_all(),
                 SyncEvent::Done(uid) => self.worker_done(&uid),
@@ -137,7 +147,9 @@ impl SyncLoop {
                 Err(broadcast::error::RecvError::Lagged(_)) => SyncEvent::Lagged,
                 Err(broadcast::error::RecvError::Closed) => SyncEvent::Stop,
             },
-            Some(event) = self.source.recv() => SyncEvent::Source(event),
+            // Half of the first list must not pass for all pods.
+            () = self.feed.listed(), if !self.listed => SyncEvent::Told,
+            () = self.feed.changed(), if self.listed => SyncEvent::Told,
             Some(uid) = self.done.recv() => SyncEvent::Done(uid),
             Some(eviction) = self.evictions.recv() => SyncEvent::Evict(eviction),
             () = sleep_until(self.orphans_due.unwrap_or_else(Instant::now)), if self.orphans_due.is_some() => {
@@ -146,36 +158,32 @@ impl SyncLoop {
         }
     }
 
-    async fn source_event(&mut self, event: SourceEvent) {
-        match event {
-            SourceEvent::Apply(pod) => self.apply(pod, true).await,
-            SourceEvent::Delete(uid) => {
-                self.finished.remove(&uid);
-                self.admission.forget(&uid);
-                if let Some(pod) = self.manager.remove(&uid) {
-                    self.stop_gone(pod);
-                }
+    /// Takes in what the API server tells; a pod counts once however often it has changed meanwhile.
+    async fn told(&mut self) {
+        let changed = self.feed.take();
+        let has = |bound: &Cache<Pod>, key: &Key, uid: &PodUid| bound.get(key).is_some_and(|pod| pod.uid() == *uid);
+        // A namesake is another pod.
+        let gone = self.manager.pods().filter(|pod| !has(&self.bound, &Key::of(pod.as_ref()), &pod.uid()));
+        for uid in gone.map(|pod| pod.uid()).collect::<Vec<_>>() {
+            self.admission.forget(&uid);
+            if let Some(pod) = self.manager.remove(&uid) {
+                self.stop_gone(pod);
             }
-            SourceEvent::Replace(pods) => {
-                self.finished.clear();
-                let difference = self.manager.replace(pods);
-                for pod in admit::in_order(difference.applied) {
-                    self.apply(pod, true).await;
-                }
-                for pod in difference.gone {
-                    self.stop_gone(pod);
-                }
-                if !std::mem::replace(&mut self.listed, true) {
-                    self.adopt_orphans().await;
-                }
-            }
+        }
+        self.finished.retain(|uid, key| has(&self.bound, key, uid));
+        let present = changed.iter().filter_map(|key| self.bound.get(key));
+        for pod in admit::in_order(present.collect()) {
+            self.apply(pod, true).await;
+        }
+        if !std::mem::replace(&mut self.listed, true) {
+            self.adopt_orphans().await;
         }
         self.show();
     }
 
     /// `told`: by the API server, and not by a copy of what it told an earlier agent.
     async fn apply(&mut self, pod: Arc<Pod>, told: bool) {
-        if pod.spec.is_none() || self.finished.contains(&pod.uid()) {
+        if pod.spec.is_none() || self.finished.contains_key(&pod.uid()) {
             return;
         }
         if told {
@@ -188,7 +196,7 @@ impl SyncLoop {
             Err(_) if !told => {}
             Err(why) => {
                 tracing::info!(pod = %pod.display(), reason = why.reason, message = why.message, "refuse a pod");
-                self.ctx.events.pod(&pod, None, Severity::Warning, why.reason.clone(), why.message.clone());
+                self.ctx.events.pod(&pod, None, EventType::Warning, why.reason.clone(), why.message.clone());
                 self.admission.refused(pod.uid());
                 self.workers.update(Desired::rejected(pod, told, why));
             }
@@ -206,8 +214,8 @@ impl SyncLoop {
         self.workers.remove(uid);
         self.checkpoints.forget(uid);
         self.admission.forget(uid);
-        if self.manager.remove(uid).is_some() {
-            self.finished.insert(uid.clone());
+        if let Some(pod) = self.manager.remove(uid) {
+            self.finished.insert(uid.clone(), Key::of(pod.as_ref()));
         }
         self.show();
     }

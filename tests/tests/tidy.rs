@@ -70,6 +70,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "coracle-telemetry",
             "coracle-api",
+            "coracle-client",
             "coracle-relay",
             "coracle-netfilter",
             "coracle-cni",

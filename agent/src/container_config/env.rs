@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use coracle_netfilter::service::Port;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVarSource, Pod, Secret};
 
 use super::{env_file::EnvFileError, expansion::expand, fields};
@@ -233,12 +234,12 @@ fn add_service(service: &ServiceEntry, variables: &mut BTreeMap<String, String>)
     for port in service.ports.iter().filter(|port| !port.name.is_empty()) {
         variables.insert(format!("{name}_SERVICE_PORT_{}", variable_name(&port.name)), port.port.to_string());
     }
-    let url = |protocol: &str, port: u16| format!("{}://{bracketed}:{port}", protocol.to_lowercase());
-    variables.insert(format!("{name}_PORT"), url(&first.protocol, first.port));
-    for port in service.ports.iter() {
-        let prefix = format!("{name}_PORT_{}_{}", port.port, port.protocol.to_uppercase());
-        variables.insert(prefix.clone(), url(&port.protocol, port.port));
-        variables.insert(format!("{prefix}_PROTO"), port.protocol.to_lowercase());
+    let url = |port: &Port| format!("{}://{bracketed}:{}", port.protocol.as_str(), port.port);
+    variables.insert(format!("{name}_PORT"), url(first));
+    for port in &service.ports {
+        let prefix = format!("{name}_PORT_{}_{}", port.port, port.protocol.as_str().to_uppercase());
+        variables.insert(prefix.clone(), url(port));
+        variables.insert(format!("{prefix}_PROTO"), port.protocol.as_str().to_owned());
         variables.insert(format!("{prefix}_PORT"), port.port.to_string());
         variables.insert(format!("{prefix}_ADDR"), host.clone());
     }

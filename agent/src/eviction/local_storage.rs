@@ -23,7 +23,7 @@ use super::{
     usage::Usage,
 };
 use crate::{
-    container_config::resources, context::NodeContext, events::Severity, pod::PodExt, pod_status::WaitingReason,
+    container_config::resources, context::NodeContext, events::EventType, pod::PodExt, pod_status::WaitingReason,
     runtime::types::PodUid,
 };
 
@@ -44,7 +44,7 @@ pub(crate) async fn run(ctx: Arc<NodeContext>, evictions: mpsc::Sender<Eviction>
                 }
                 let Some(message) = exceeded(pod, &measure(&ctx, pod).await) else { continue };
                 tracing::warn!(pod = %pod.display(), message, "evict a pod");
-                ctx.events.pod(pod, None, Severity::Warning, EVICTED, message.clone());
+                ctx.events.pod(pod, None, EventType::Warning, EVICTED, message.clone());
                 let why = WaitingReason { reason: EVICTED.to_owned(), message };
                 told.insert(pod.uid());
                 // The receiver only goes away when the agent stops.

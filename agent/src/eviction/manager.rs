@@ -25,7 +25,7 @@ use super::{
 use crate::{
     container_config::resources,
     context::NodeContext,
-    events::Severity,
+    events::EventType,
     gc::{self, Collector},
     pod::{PodExt, is_final},
     pod_status::WaitingReason,
@@ -90,7 +90,7 @@ impl Manager {
         };
         let message = ranking::message(&shortage, &victim);
         tracing::warn!(pod = %victim.pod.display(), message, "evict a pod");
-        self.ctx.events.pod(&victim.pod, None, Severity::Warning, EVICTED, message.clone());
+        self.ctx.events.pod(&victim.pod, None, EventType::Warning, EVICTED, message.clone());
         let why = WaitingReason { reason: EVICTED.to_owned(), message };
         let uid = victim.pod.uid();
         // The receiver only goes away when the agent stops.

@@ -1,7 +1,7 @@
 //! Routes to the pods of other nodes: direct (host-gw) to those of the same subnet, through an overlay (`vxlan`) to
 //! the others.
 //!
-//! Watches Nodes and keeps `podCIDR via InternalIP` in the main table, tagged with Coracle's own protocol number, so
+//! Follows Nodes and keeps `podCIDR via InternalIP` in the main table, tagged with Coracle's own protocol number, so
 //! that routes of others are never touched and those of a killed predecessor are recognized. Which way is chosen for
 //! each node by itself; both sides choose alike, because sharing a subnet is mutual and the server tells all nodes the
 //! same ([`coracle_api::pod_network`]). Not for foreign networks, which keep routes of their own.
@@ -12,18 +12,18 @@ pub(crate) mod vxlan;
 use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv4Addr},
-    pin::pin,
     sync::Arc,
     time::Duration,
 };
 
 use coracle_api::pod_network::PodNetwork;
+use coracle_client::{
+    cache::{Cache, Change, Key},
+    feed::Feed,
+};
 use coracle_cni::netlink::{AddressFamily, Netlink, NetlinkError, Request, Route, RouteNetlinkMessage};
-use coracle_telemetry::Chain;
-use futures::StreamExt as _;
+use coracle_telemetry::{Backoff, Chain};
 use ipnet::{IpNet, Ipv4Net};
-use k8s_openapi::api::core::v1::Node;
-use kube::{Api, runtime::watcher};
 use nix::errno::Errno;
 use tokio::{
     sync::Notify,
@@ -31,14 +31,20 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::plan::{NodeNetwork, Nodes, Plan, Ways};
-use crate::network::{OVERLAY_OVERHEAD, cni::CniNetwork};
+use self::plan::{Plan, Ways};
+use crate::{
+    informers::{Informers, NodeNetwork, SeenNode},
+    network::{OVERLAY_OVERHEAD, cni::CniNetwork},
+};
 
 /// Marks Coracle's routes (`ip route show proto 67`); free in iproute2's rt_protos.
 pub const PROTOCOL: u8 = 67;
 
 /// Of an uplink that says nothing.
 const DEFAULT_MTU: u32 = 1500;
+
+/// First wait after a failure; doubled up to the repair interval.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// What [`run`] needs to know.
 #[derive(Debug, Clone)]
@@ -53,8 +59,6 @@ pub struct RoutesConfig {
     pub cluster_cidr: Option<IpNet>,
     /// How often the kernel's routes are compared even if no node changed.
     pub repair_interval: Duration,
-    /// Told when the API is back after a silence.
-    pub pulse: crate::watch::Pulse,
     /// Somebody removed rules: the pod network's are looked after at once.
     pub rules_lost: Arc<Notify>,
 }
@@ -72,37 +76,70 @@ pub enum RoutesError {
     },
 }
 
+/// The Nodes, and whether they have changed since. Clones are one.
+#[derive(Debug, Clone)]
+pub struct Source {
+    feed: Feed,
+    nodes: Arc<Cache<SeenNode>>,
+}
+
+impl Source {
+    /// As the informers tell.
+    #[must_use]
+    pub fn new(informers: &mut Informers) -> Self {
+        let mut feed = Feed::default();
+        // Most events are heartbeats.
+        feed.follow(&mut informers.nodes, |change| match change {
+            Change::Updated { old, new } if old.part.network == new.part.network => None,
+            change => Some(Key::of(change.latest().as_ref())),
+        });
+        Self { feed, nodes: informers.nodes.cache() }
+    }
+
+    fn known(&self) -> BTreeMap<String, NodeNetwork> {
+        // One look for all that has changed.
+        let _ = self.feed.take();
+        self.nodes.all().iter().map(|node| (Key::of(node.as_ref()).name, node.part.network.clone())).collect()
+    }
+}
+
 /// Keeps the routes until `shutdown`. They stay when it ends, so that running pods keep talking.
 ///
 /// # Errors
 /// Only what makes going on useless; failures of single routes are logged and tried again.
-pub async fn run(client: kube::Client, config: RoutesConfig, shutdown: CancellationToken) -> Result<(), RoutesError> {
-    let mut nodes = Nodes::default();
-    let events = crate::watch::events(Api::<Node>::all(client), watcher::Config::default(), &config.pulse);
-    let mut events = pin!(events);
-    let mut last = Instant::now();
-    let mut applied: Option<BTreeMap<String, NodeNetwork>> = None;
+pub async fn run(source: Source, config: RoutesConfig, shutdown: CancellationToken) -> Result<(), RoutesError> {
+    let interval = config.repair_interval;
+    let mut retry = Backoff::new(RETRY_DELAY, interval);
     let mut keeper = Keeper { config, told: PodNetwork::default(), taken: Vec::new() };
+    let mut next = Instant::now() + interval;
+    let mut listed = false;
     loop {
-        tokio::select! {
+        let is_due = tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
-            Some(event) = events.next() => match event {
-                Ok(event) => nodes.take(event),
-                Err(error) => tracing::debug!(error = %Chain(&error), "watch of nodes; trying again"),
-            },
-            () = keeper.config.rules_lost.notified() => keeper.repair().await,
-            () = sleep_until(last + keeper.config.repair_interval) => {
-                applied = None;
-                last = Instant::now();
+            // Before, routes of nodes not seen yet would be removed.
+            () = source.feed.listed(), if !listed => {
+                listed = true;
+                true
+            }
+            () = source.feed.changed(), if listed => true,
+            () = keeper.config.rules_lost.notified() => {
                 keeper.repair().await;
+                false
             }
-        }
-        // Most events are heartbeats.
-        if nodes.complete && applied.as_ref() != Some(&nodes.known) {
-            last = Instant::now();
-            if keeper.apply(&nodes.known).await {
-                applied = Some(nodes.known.clone());
+            () = sleep_until(next) => {
+                keeper.repair().await;
+                next = Instant::now() + interval;
+                listed
             }
+        };
+        if is_due {
+            let pause = if keeper.apply(&source.known()).await {
+                retry.reset();
+                interval
+            } else {
+                retry.pause()
+            };
+            next = Instant::now() + pause;
         }
     }
 }

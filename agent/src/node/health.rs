@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     config::AgentConfig,
-    events::Severity,
+    events::EventType,
     eviction::{Pressure, Thresholds, signals},
     psi::{self, Psi, Resource},
     swap,
@@ -233,7 +233,7 @@ impl Health {
 }
 
 /// What people see in `kubectl describe node` when something changes.
-pub(crate) fn events(node_name: &str, before: &Health, now: &Health) -> Vec<(Severity, &'static str, String)> {
+pub(crate) fn events(node_name: &str, before: &Health, now: &Health) -> Vec<(EventType, &'static str, String)> {
     let mut events = Vec::new();
     let names = [
         (Pressure::Memory, "NodeHasInsufficientMemory", "NodeHasSufficientMemory"),
@@ -244,21 +244,21 @@ pub(crate) fn events(node_name: &str, before: &Health, now: &Health) -> Vec<(Sev
         let (was, is) = (before.pressures.contains(&pressure), now.pressures.contains(&pressure));
         if was != is {
             let reason = if is { begins } else { ends };
-            events.push((Severity::Normal, reason, format!("Node {node_name} status is now: {reason}")));
+            events.push((EventType::Normal, reason, format!("Node {node_name} status is now: {reason}")));
         }
     }
     match (before.is_skewed(), now.is_skewed()) {
-        (false, true) => events.push((Severity::Warning, "ClockSkew", now.skew_message())),
-        (true, false) => events.push((Severity::Normal, "ClockAgrees", "the clock agrees again".to_owned())),
+        (false, true) => events.push((EventType::Warning, "ClockSkew", now.skew_message())),
+        (true, false) => events.push((EventType::Normal, "ClockAgrees", "the clock agrees again".to_owned())),
         _ => {}
     }
     match (before.address_loss, now.address_loss) {
-        (None, Some(loss)) => events.push((Severity::Warning, ADDRESS_GONE, loss_message(loss))),
-        (Some(_), None) => events.push((Severity::Normal, ADDRESS_PRESENT, "the node's address is back".to_owned())),
+        (None, Some(loss)) => events.push((EventType::Warning, ADDRESS_GONE, loss_message(loss))),
+        (Some(_), None) => events.push((EventType::Normal, ADDRESS_PRESENT, "the node's address is back".to_owned())),
         _ => {}
     }
     if now.swaps_volumes && !before.swaps_volumes {
-        events.push((Severity::Warning, "PossibleMemoryBackedVolumesOnDisk", SWAPPED.to_owned()));
+        events.push((EventType::Warning, "PossibleMemoryBackedVolumesOnDisk", SWAPPED.to_owned()));
     }
     events
 }

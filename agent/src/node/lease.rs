@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use coracle_api::meta::NODE_LEASE_NAMESPACE;
+use coracle_client::pulse::Pulse;
 use coracle_telemetry::{Backoff, Chain};
 use k8s_openapi::{
     api::{
@@ -21,7 +22,6 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 
 use super::NodeView;
-use crate::watch::Pulse;
 
 const DURATION_SECS: i32 = 40;
 /// Short, as is the longest pause: what is asked while the network is gone must not keep the node from being back soon.

@@ -13,7 +13,7 @@ use tracing::Instrument as _;
 use super::{PodWorker, Progress, RuntimeState, images};
 use crate::{
     container_config::{self, ContainerConfigError, ContainerInput},
-    events::Severity,
+    events::EventType,
     objects::FRESH,
     pod::{PodExt, spec_hash},
     pod_actions::PodActions,
@@ -60,7 +60,7 @@ impl PodWorker {
             self.ctx.events.pod(
                 &self.pod,
                 None,
-                Severity::Normal,
+                EventType::Normal,
                 "SandboxChanged",
                 "Pod sandbox changed, it will be killed and re-created.",
             );
@@ -146,7 +146,7 @@ impl PodWorker {
             Ok(volumes) => volumes,
             Err(error) => {
                 let message = Chain(&error).to_string();
-                self.ctx.events.pod(&self.pod, None, Severity::Warning, "FailedMount", message);
+                self.ctx.events.pod(&self.pod, None, EventType::Warning, "FailedMount", message);
                 self.record_unavailable(containers, images);
                 return None;
             }
@@ -155,7 +155,7 @@ impl PodWorker {
             Ok(sandbox) => Some((sandbox?, volumes, images)),
             Err(error) => {
                 let message = format!("Failed to create pod sandbox: {}", Chain(&error));
-                self.ctx.events.pod(&self.pod, None, Severity::Warning, "FailedCreatePodSandBox", message);
+                self.ctx.events.pod(&self.pod, None, EventType::Warning, "FailedCreatePodSandBox", message);
                 self.record_unavailable(containers, images);
                 None
             }
@@ -191,7 +191,7 @@ impl PodWorker {
         };
         self.waiting.insert(name.clone(), why);
         let message = format!("Back-off restarting failed container {name} in pod {pod}");
-        self.ctx.events.pod(&self.pod, Some(name), Severity::Warning, "BackOff", message);
+        self.ctx.events.pod(&self.pod, Some(name), EventType::Warning, "BackOff", message);
         Some(left)
     }
 
@@ -229,7 +229,7 @@ impl PodWorker {
                 return self.start_failed(container, reason, &error, "Failed");
             }
         };
-        ctx.events.pod(&pod, Some(&container.name), Severity::Normal, "Created", "Container created");
+        ctx.events.pod(&pod, Some(&container.name), EventType::Normal, "Created", "Container created");
         // The pod may have had to go while this one was made: then it is not started at all.
         if self.must_stop() {
             return Start::Later(Duration::ZERO);
@@ -239,7 +239,7 @@ impl PodWorker {
             return self.start_failed(container, "RunContainerError", &error, "Failed");
         }
         self.waiting.remove(&container.name);
-        ctx.events.pod(&pod, Some(&container.name), Severity::Normal, "Started", "Container started");
+        ctx.events.pod(&pod, Some(&container.name), EventType::Normal, "Started", "Container started");
         self.start_hook(container, &id, pod_ips.first().copied());
         Start::Started
     }
@@ -252,7 +252,7 @@ impl PodWorker {
         event: &'static str,
     ) -> Start {
         let message = Chain(error).to_string();
-        self.ctx.events.pod(&self.pod, Some(&container.name), Severity::Warning, event, format!("Error: {message}"));
+        self.ctx.events.pod(&self.pod, Some(&container.name), EventType::Warning, event, format!("Error: {message}"));
         self.waiting.insert(container.name.clone(), WaitingReason { reason: reason.to_owned(), message });
         Start::Failed
     }

@@ -15,7 +15,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::{PodWorker, RuntimeState};
 use crate::{
     context::NodeContext,
-    events::Severity,
+    events::EventType,
     lifecycle,
     pod::PodExt,
     pod_status::WaitingReason,
@@ -120,7 +120,7 @@ impl PodWorker {
             let pod = Arc::clone(&self.pod);
             let Some(container) = pod.container(&name) else { continue };
             let text = format!("PostStartHook failed: {message}");
-            self.ctx.events.pod(&pod, Some(&name), Severity::Warning, "FailedPostStartHook", text);
+            self.ctx.events.pod(&pod, Some(&name), EventType::Warning, "FailedPostStartHook", text);
             let why = WaitingReason { reason: "PostStartHookError".to_owned(), message };
             self.waiting.insert(name.clone(), why);
             self.kill_container(container, &id, "FailedPostStartHook", None).await;

@@ -13,7 +13,7 @@ use crate::{
     backoff::RestartBackoff,
     container_config,
     context::NodeContext,
-    events::Severity,
+    events::EventType,
     pod::PodExt,
     pod_status::WaitingReason,
     runtime::{Image, ImageError},
@@ -88,7 +88,7 @@ async fn ensure(
             if has_run(ctx, pod, container, &image).await || may_use(ctx, pod, reference).await =>
         {
             event(
-                Severity::Normal,
+                EventType::Normal,
                 "Pulled",
                 format!("Container image \"{reference}\" already present on machine and can be accessed by the pod"),
             );
@@ -129,7 +129,7 @@ async fn pull(
     pod: &Arc<Pod>,
     pulls: &PullBackoff,
     reference: &str,
-    event: &(impl Fn(Severity, &'static str, String) + Sync),
+    event: &(impl Fn(EventType, &'static str, String) + Sync),
 ) -> Result<Image, Unavailable> {
     {
         let pulls = pulls.0.lock();
@@ -137,8 +137,8 @@ async fn pull(
             && let Some((left, _)) = pulls.backoff.remaining(reference, *at, Instant::now())
         {
             let message = format!("Back-off pulling image \"{reference}\"");
-            event(Severity::Normal, "BackOff", message.clone());
-            event(Severity::Warning, "Failed", "Error: ImagePullBackOff".to_owned());
+            event(EventType::Normal, "BackOff", message.clone());
+            event(EventType::Warning, "Failed", "Error: ImagePullBackOff".to_owned());
             let why = WaitingReason {
                 reason: "ImagePullBackOff".to_owned(),
                 message: format!("{message}: ErrImagePull: {last}"),
@@ -152,9 +152,9 @@ async fn pull(
         let text = format!(
             "Unable to retrieve some image pull secrets ({names}); attempting to pull the image may not succeed."
         );
-        event(Severity::Warning, "FailedToRetrieveImagePullSecret", text);
+        event(EventType::Warning, "FailedToRetrieveImagePullSecret", text);
     }
-    event(Severity::Normal, "Pulling", format!("Pulling image \"{reference}\""));
+    event(EventType::Normal, "Pulling", format!("Pulling image \"{reference}\""));
     let began = Instant::now();
     match ctx.images.pull_image(reference, &auth).instrument(span!("PullImage", image = reference)).await {
         Ok(image) => {
@@ -164,7 +164,7 @@ async fn pull(
             let took = format!("{:.3}s", began.elapsed().as_secs_f64());
             let size = image.size_bytes;
             event(
-                Severity::Normal,
+                EventType::Normal,
                 "Pulled",
                 format!(
                     "Successfully pulled image \"{reference}\" in {took} ({took} including waiting). Image size: {size} bytes."
@@ -188,10 +188,14 @@ async fn pull(
     }
 }
 
-fn failed(error: &ImageError, event: &impl Fn(Severity, &'static str, String), retry: Option<Duration>) -> Unavailable {
+fn failed(
+    error: &ImageError,
+    event: &impl Fn(EventType, &'static str, String),
+    retry: Option<Duration>,
+) -> Unavailable {
     let (event_reason, text, why) = told(error);
-    event(Severity::Warning, event_reason, text);
-    event(Severity::Warning, "Failed", format!("Error: {}", why.reason));
+    event(EventType::Warning, event_reason, text);
+    event(EventType::Warning, "Failed", format!("Error: {}", why.reason));
     Unavailable { why, retry }
 }
 

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{PodWorker, RuntimeState};
 use crate::{
-    events::Severity,
+    events::EventType,
     lifecycle,
     pod::PodExt,
     pod_actions::{ContainerToKill, KillReason},
@@ -111,7 +111,7 @@ impl PodWorker {
         deadline: Instant,
         running: bool,
     ) -> bool {
-        self.ctx.events.pod(&self.pod, Some(&container.name), Severity::Normal, "Killing", message);
+        self.ctx.events.pod(&self.pod, Some(&container.name), EventType::Normal, "Killing", message);
         let hook = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.pre_stop.as_ref()).filter(|_| running);
         if let Some(hook) = hook {
             let ip = if self.pod.host_network() {
@@ -124,7 +124,7 @@ impl PodWorker {
                 self.ctx.events.pod(
                     &self.pod,
                     Some(&container.name),
-                    Severity::Warning,
+                    EventType::Warning,
                     "FailedPreStopHook",
                     format!("PreStopHook failed: {error}"),
                 );

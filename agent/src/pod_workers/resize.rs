@@ -8,7 +8,7 @@ use super::{PodWorker, RuntimeState};
 use crate::{
     allocation,
     container_config::resources::{self, Amounts},
-    events::Severity,
+    events::EventType,
     pod::PodExt,
     pod_actions::PodActions,
     runtime::RuntimeError,
@@ -47,7 +47,7 @@ impl PodWorker {
         let outcome = self.write_limits(actions, state).await;
         self.resize_error = outcome.err().map(|error| Chain(&error).to_string());
         if let Some(message) = &self.resize_error {
-            self.ctx.events.pod(&self.pod, None, Severity::Warning, "ResizeError", message.clone());
+            self.ctx.events.pod(&self.pod, None, EventType::Warning, "ResizeError", message.clone());
         }
         self.resize_error.is_none()
     }

@@ -14,7 +14,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{Instrument as _, field::Empty};
 
 use super::{Outcome, ProbingNode, exec, grpc, http, port_number, tcp};
-use crate::{events::Severity, pod::PodExt, pod_actions::Verdict, pod_status::ProbeState, runtime::types::ContainerId};
+use crate::{
+    events::EventType, pod::PodExt, pod_actions::Verdict, pod_status::ProbeState, runtime::types::ContainerId,
+};
 
 /// First and longest distance of early tries.
 const EARLY: Duration = Duration::from_millis(5);
@@ -282,7 +284,7 @@ impl ProbeWorker {
 
     fn tell(&self, reason: &'static str, text: String) {
         let name = &self.target.container.name;
-        self.target.node.events.pod(&self.target.pod, Some(name), Severity::Warning, reason, text);
+        self.target.node.events.pod(&self.target.pod, Some(name), EventType::Warning, reason, text);
     }
 }
 

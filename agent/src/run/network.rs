@@ -3,48 +3,47 @@
 use std::sync::Arc;
 
 use coracle_telemetry::Chain;
-use k8s_openapi::api::core::v1::Node;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::{Groups, Parts, REPAIR_INTERVAL, RESTART};
 use crate::{
     AgentConfig,
-    events::{EventRecorder, Severity},
+    events::{EventRecorder, EventType},
+    informers::Informers,
     network::routes,
     proxy::{self, News, health::RulesView},
-    watch::Pulse,
 };
 
 /// News comes with each write; what tells it is quick.
 const NEWS_QUEUE: usize = 64;
 
-pub(super) fn spawn(groups: &mut Groups, config: &AgentConfig, client: &kube::Client, parts: &Parts, pulse: &Pulse) {
+pub(super) fn spawn(
+    groups: &mut Groups,
+    config: &AgentConfig,
+    parts: &Parts,
+    informers: &mut Informers,
+    events: EventRecorder,
+) {
     let cni = parts.cni.as_ref();
-    let Groups { tasks, late, health } = groups;
+    let Groups { tasks, health, .. } = groups;
     let shutdown = tasks.stop();
     let foreign = config.cni_conf_dir.is_some();
     let (sender, news) = mpsc::channel(NEWS_QUEUE);
     let rules_lost = Arc::new(Notify::new());
-    let (events, event_writer) = EventRecorder::new(client.clone(), &config.node_name);
     let view = parts.rules.clone();
     let herald = Herald { node: config.node_name.clone(), events, rules_lost: Arc::clone(&rules_lost), view };
-    late.add("write events of the network", event_writer.run(late.stop()));
     tasks.add("tell of Service rules", herald.run(news, shutdown.clone()));
-    let (proxy_client, routes_client) = (client.clone(), client.clone());
+    let sources = proxy::Sources::new(informers);
     let proxy_config = proxy::ProxyConfig {
-        node_name: config.node_name.clone(),
         node_ip: Some(config.node_ip),
         cluster_cidrs: config.cluster_cidr.into_iter().collect(),
         service_cidrs: config.service_cidr.into_iter().collect(),
         pod_interface: (!foreign).then(|| config.bridge.clone()),
         repair_interval: REPAIR_INTERVAL,
-        pulse: pulse.clone(),
         news: Some(sender),
     };
-    tasks.keep("service-proxy", RESTART, health, move |stop| {
-        proxy::run(proxy_client.clone(), proxy_config.clone(), stop)
-    });
+    tasks.keep("service-proxy", RESTART, health, move |stop| proxy::run(sources.clone(), proxy_config.clone(), stop));
     if foreign {
         // A foreign network routes by itself; what an earlier run with the own one left would be in its way.
         tasks.add("routes of an own network", leave_routes_to_others(shutdown));
@@ -56,10 +55,10 @@ pub(super) fn spawn(groups: &mut Groups, config: &AgentConfig, client: &kube::Cl
         network: cni.cloned().map(Arc::new),
         cluster_cidr: config.cluster_cidr,
         repair_interval: REPAIR_INTERVAL,
-        pulse: pulse.clone(),
         rules_lost,
     };
-    tasks.keep("routes", RESTART, health, move |stop| routes::run(routes_client.clone(), routes_config.clone(), stop));
+    let source = routes::Source::new(informers);
+    tasks.keep("routes", RESTART, health, move |stop| routes::run(source.clone(), routes_config.clone(), stop));
 }
 
 async fn leave_routes_to_others(shutdown: CancellationToken) {
@@ -97,7 +96,7 @@ impl Herald {
                     &key.namespace,
                     &key.name,
                     uid,
-                    Severity::Warning,
+                    EventType::Warning,
                     "FailedToProgramService",
                     message,
                 );
@@ -105,13 +104,13 @@ impl Herald {
             News::Failing { why } => {
                 let message = format!("no Service can be changed on this node: {why}");
                 if self.view.failing(why) {
-                    self.tell_of_node(Severity::Warning, "ServiceRulesFailing", message);
+                    self.events.node(EventType::Warning, "ServiceRulesFailing", message);
                 }
             }
             News::Written { refused } => {
                 if self.view.written(refused) {
-                    self.tell_of_node(
-                        Severity::Normal,
+                    self.events.node(
+                        EventType::Normal,
                         "ServiceRulesWritten",
                         "Services can be changed again".to_owned(),
                     );
@@ -120,11 +119,5 @@ impl Herald {
             // Whoever removed the proxy's rules has mostly removed the pod network's, too.
             News::Repaired => self.rules_lost.notify_one(),
         }
-    }
-
-    fn tell_of_node(&self, severity: Severity, reason: &'static str, message: String) {
-        let mut node = Node::default();
-        node.metadata.name = Some(self.node.clone());
-        self.events.node(&node, severity, reason, message);
     }
 }

@@ -65,6 +65,11 @@ impl FakeApi {
         let plural = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
         let parameter =
             |name| request.uri().query()?.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+        if parameter("sendInitialEvents") == Some("true") {
+            let status = json!({"kind": "Status", "status": "Failure", "message": "lists come by pages", "code": 422});
+            let body = Full::new(Bytes::from(status.to_string())).boxed_unsync();
+            return Response::builder().status(422).body(body).unwrap();
+        }
         let mut state = self.0.lock().unwrap();
         if parameter("watch") == Some("true") {
             let since: u64 = parameter("resourceVersion").unwrap().parse().unwrap();

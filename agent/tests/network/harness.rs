@@ -14,15 +14,18 @@ use std::{
 };
 
 use coracle_agent::{
+    informers::{Informers, Nodes},
     network::{
         PodNetwork as _, PodNetworkRequest,
         cni::{CniConfig, CniNetwork},
-        routes::{self, RoutesConfig},
+        routes::{self, RoutesConfig, Source},
     },
-    proxy::{self, ProxyConfig},
+    proxy::{self, ProxyConfig, Sources},
     runtime::types::{PodRef, PodUid, PortMapping, SandboxId},
 };
+use coracle_client::pulse::Pulse;
 use coracle_netns::{NetNs, unpin};
+use coracle_telemetry::Tasks;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -196,17 +199,17 @@ impl Node {
     /// Runs the proxy until the value is dropped.
     pub(crate) fn proxy(&self, repair_interval: Duration) -> Running {
         let config = ProxyConfig {
-            node_name: self.name.clone(),
             node_ip: Some(self.address.into()),
             cluster_cidrs: vec![CLUSTER_CIDR.parse().unwrap()],
             service_cidrs: vec![SERVICE_CIDR.parse().unwrap()],
             pod_interface: Some("coracle0".into()),
             repair_interval,
-            pulse: coracle_agent::Pulse::default(),
             news: None,
         };
-        let api = self.api.clone();
-        self.spawn(move |shutdown| async move { proxy::run(api.client(), config, shutdown).await.unwrap() })
+        self.spawn(move |mut informers, shutdown| {
+            let sources = Sources::new(&mut informers);
+            (informers, async move { proxy::run(sources, config, shutdown).await.unwrap() })
+        })
     }
 
     /// Runs the route keeper until the value is dropped.
@@ -217,21 +220,30 @@ impl Node {
             network: network.map(Arc::new),
             cluster_cidr: Some(CLUSTER_CIDR.parse().unwrap()),
             repair_interval: Duration::from_millis(200),
-            pulse: coracle_agent::Pulse::default(),
             rules_lost: Arc::default(),
         };
-        let api = self.api.clone();
-        self.spawn(move |shutdown| async move { routes::run(api.client(), config, shutdown).await.unwrap() })
+        self.spawn(move |mut informers, shutdown| {
+            let source = Source::new(&mut informers);
+            (informers, async move { routes::run(source, config, shutdown).await.unwrap() })
+        })
     }
 
     fn spawn<F: Future<Output = ()> + Send>(
         &self,
-        work: impl FnOnce(CancellationToken) -> F + Send + 'static,
+        work: impl FnOnce(Informers, CancellationToken) -> (Informers, F) + Send + 'static,
     ) -> Running {
         let shutdown = CancellationToken::new();
         let token = shutdown.clone();
         let ns = NetNs::open(self.ns.path()).unwrap();
-        let thread = thread::spawn(move || ns.run(|| runtime().block_on(work(token))).unwrap());
+        let (api, name) = (self.api.clone(), self.name.clone());
+        let run = async move {
+            let informers = Informers::new(&api.client(), &name, Nodes::All, &Pulse::default());
+            let (informers, work) = work(informers, token.clone());
+            let mut tasks = Tasks::new(token);
+            informers.spawn(&mut tasks);
+            work.await;
+        };
+        let thread = thread::spawn(move || ns.run(|| runtime().block_on(run)).unwrap());
         Running { shutdown, thread: Some(thread) }
     }
 

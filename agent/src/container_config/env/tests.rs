@@ -1,13 +1,14 @@
+use coracle_netfilter::service::Protocol;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::service_index::ServicePort;
 
 fn service(namespace: &str, name: &str, ports: &[(&str, u16, &str)]) -> ServiceEntry {
-    let ports = ports.iter().map(|&(name, port, protocol)| ServicePort {
+    let ports = ports.iter().map(|&(name, port, protocol)| Port {
         name: name.to_owned(),
         port,
-        protocol: protocol.to_owned(),
+        protocol: Protocol::parse(Some(protocol)).expect("known"),
+        node_port: None,
     });
     ServiceEntry {
         namespace: namespace.to_owned(),

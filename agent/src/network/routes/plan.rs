@@ -1,64 +1,13 @@
 //! Which nodes are reached how, and what that changes in the kernel. Pure.
 
-use std::{
-    collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr},
-};
+use std::net::{IpAddr, Ipv4Addr};
 
-use coracle_api::pod_network::{self, Mode};
+use coracle_api::pod_network::Mode;
 use coracle_cni::netlink::Route;
 use ipnet::Ipv4Net;
-use k8s_openapi::api::core::v1::Node;
-use kube::runtime::watcher::Event;
 
 use super::{PROTOCOL, vxlan};
-
-/// What a node's object says about its network.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct NodeNetwork {
-    pub(super) address: Option<Ipv4Addr>,
-    pub(super) pod_cidrs: Vec<Ipv4Net>,
-    /// What the server tells all nodes, not read yet. Only the own node's counts: others can write theirs.
-    pub(super) told: Option<String>,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Nodes {
-    pub(super) known: BTreeMap<String, NodeNetwork>,
-    relisted: BTreeMap<String, NodeNetwork>,
-    /// A list was seen to its end: before, routes of nodes not seen yet would be removed.
-    pub(super) complete: bool,
-}
-
-impl Nodes {
-    pub(super) fn take(&mut self, event: Event<Node>) {
-        match event {
-            Event::Apply(node) => self.known.extend(parse(&node)),
-            Event::Delete(node) => {
-                self.known.remove(node.metadata.name.as_deref().unwrap_or_default());
-            }
-            Event::Init => self.relisted.clear(),
-            Event::InitApply(node) => self.relisted.extend(parse(&node)),
-            Event::InitDone => {
-                self.known = std::mem::take(&mut self.relisted);
-                self.complete = true;
-            }
-        }
-    }
-}
-
-fn parse(node: &Node) -> Option<(String, NodeNetwork)> {
-    let spec = node.spec.as_ref();
-    let mut pod_cidrs: Vec<Ipv4Net> =
-        spec.and_then(|s| s.pod_cidrs.as_ref()).into_iter().flatten().filter_map(|c| c.parse().ok()).collect();
-    if pod_cidrs.is_empty() {
-        pod_cidrs.extend(spec.and_then(|s| s.pod_cidr.as_ref()?.parse::<Ipv4Net>().ok()));
-    }
-    let addresses = node.status.as_ref().and_then(|s| s.addresses.as_ref()).into_iter().flatten();
-    let address = addresses.filter(|a| a.type_ == "InternalIP").find_map(|a| a.address.parse().ok());
-    let told = node.metadata.annotations.as_ref().and_then(|all| all.get(pod_network::ANNOTATION)).cloned();
-    Some((node.metadata.name.clone()?, NodeNetwork { address, pod_cidrs, told }))
-}
+use crate::informers::NodeNetwork;
 
 /// How each of the other nodes is reached.
 #[derive(Debug, Default, PartialEq, Eq)]

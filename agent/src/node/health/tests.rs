@@ -124,6 +124,6 @@ fn secrets_that_may_reach_the_disk_are_told_of_once() {
     let (well, ill) =
         (Health::default(), examiner().judge(&Signs { swaps_volumes: true, ..signs(&[]) }, Instant::now()));
     let told = events("n1", &well, &ill);
-    assert!(matches!(&told[..], [(Severity::Warning, "PossibleMemoryBackedVolumesOnDisk", _)]), "{told:?}");
+    assert!(matches!(&told[..], [(EventType::Warning, "PossibleMemoryBackedVolumesOnDisk", _)]), "{told:?}");
     assert!(events("n1", &ill, &ill).is_empty() && events("n1", &ill, &well).is_empty());
 }

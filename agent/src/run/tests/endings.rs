@@ -1,7 +1,10 @@
 //! Pods that are asked to go at a bad moment, and what goes on beside a slow hook.
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams},
+};
 use serde_json::{Value, json};
 
 use super::harness::{Cluster, container_status, is_ready, pod, waiting_reason};
@@ -186,5 +189,38 @@ async fn an_instance_that_was_never_started_is_no_restart() {
     assert_eq!((status.restart_count, status.last_state.and_then(|state| state.terminated)), (0, None));
     let uid = seen.metadata.uid.expect("uid");
     cluster.wait_until("it alone is left", async || cluster.runtime_state(&uid).await.1.len() == 1).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namesake_is_another_pod() {
+    let cluster = Cluster::start().await;
+    cluster.create(pod("web", json!({}))).await;
+    let first = cluster.wait_pod("web", is_ready).await.metadata.uid.expect("uid");
+    // The node may hear of both at once.
+    let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+    cluster.pods().delete("web", &now).await.expect("delete");
+    cluster.create(pod("web", json!({}))).await;
+    let second = cluster.wait_pod("web", is_ready).await.metadata.uid.expect("uid");
+    assert_ne!(first, second);
+    cluster
+        .wait_until("nothing of the first is left", async || {
+            let (sandboxes, containers) = cluster.runtime_state(&first).await;
+            sandboxes.is_empty() && containers.is_empty()
+        })
+        .await;
+    assert_eq!(cluster.runtime_state(&second).await.0.len(), 1);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_somebody_deletes_is_back() {
+    let cluster = Cluster::start().await;
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    let uid = async || nodes.get_opt("n1").await.expect("get").and_then(|node| node.metadata.uid);
+    cluster.wait_until("the node is registered", async || uid().await.is_some()).await;
+    let first = uid().await;
+    nodes.delete("n1", &DeleteParams::default()).await.expect("delete");
+    cluster.wait_until("the node is registered anew", async || uid().await.is_some_and(|now| Some(now) != first)).await;
     cluster.stop().await;
 }

@@ -3,6 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use coracle_apiserver::{server::ApiServer, testing, user::UserInfo};
+use coracle_client::pulse::Pulse;
 use k8s_openapi::api::core::v1::{ContainerStatus, Namespace, Pod};
 use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
@@ -12,7 +13,9 @@ use super::super::{Groups, Parts, spawn_node};
 use crate::{
     AgentError,
     config::AgentConfig,
+    events::EventRecorder,
     eviction::Thresholds,
+    informers::{Informers, Nodes},
     network::{NetworkError, PodNetwork, PodNetworkRequest},
     pod_status,
     runtime::{
@@ -21,7 +24,6 @@ use crate::{
         types::{self, PodUid, SandboxStatus},
     },
     volume::NoMounts,
-    watch::Pulse,
 };
 
 pub(super) const NODE_IP: &str = "198.18.0.2";
@@ -91,7 +93,11 @@ impl Cluster {
         };
         let shutdown = CancellationToken::new();
         let mut groups = Groups::new(shutdown.clone());
-        spawn_node(&mut groups, config, self.server.client(UserInfo::node("n1")), parts, Pulse::default());
+        let (client, pulse) = (self.server.client(UserInfo::node("n1")), Pulse::default());
+        let informers = Informers::new(&client, "n1", Nodes::All, &pulse);
+        let (events, event_writer) = EventRecorder::new(client.clone(), "n1");
+        groups.late.add("write events", event_writer.run(groups.late.stop()));
+        spawn_node(&mut groups, config, client, parts, (informers, pulse, events));
         self.agent = Some((shutdown, coracle_telemetry::spawn("task of a test", groups.finish(LIMIT))));
     }
 

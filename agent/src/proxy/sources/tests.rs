@@ -1,9 +1,9 @@
 use serde_json::{Value, json};
 
-use super::{parse::PROXY_NAME, *};
+use super::*;
 
-fn service(value: &Value) -> Service {
-    serde_json::from_value(value.clone()).unwrap()
+fn service(value: &Value) -> Arc<SeenService> {
+    Arc::new(serde_json::from_value(value.clone()).unwrap())
 }
 
 fn web() -> Value {
@@ -15,43 +15,26 @@ fn web() -> Value {
     })
 }
 
-fn slice(name: &str, endpoints: &Value) -> EndpointSlice {
-    serde_json::from_value(json!({
+fn slice(name: &str, endpoints: &Value) -> Arc<SeenSlice> {
+    let object = json!({
         "metadata": {"namespace": "d", "name": name, "labels": {"kubernetes.io/service-name": "web"}},
         "addressType": "IPv4",
         "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
         "endpoints": endpoints,
-    }))
-    .unwrap()
+    });
+    let mut slice: SeenSlice = serde_json::from_value(object).unwrap();
+    slice.part.locate("here");
+    Arc::new(slice)
 }
 
 fn ready(address: &str) -> Value {
     json!({"addresses": [address], "conditions": {"ready": true}, "nodeName": "here"})
 }
 
-fn complete() -> ChangeTracker {
-    let mut tracker = ChangeTracker::new("here");
-    tracker.service(Event::Init);
-    tracker.service(Event::InitDone);
-    tracker.slice(Event::Init);
-    tracker.slice(Event::InitDone);
-    assert!(tracker.is_complete());
-    tracker
-}
-
-/// The addresses behind the first port of the only change.
-fn first_port(tracker: &mut ChangeTracker) -> Vec<String> {
-    let changes = tracker.take_changes();
-    let [(_, Some(view))] = &changes[..] else { panic!("{changes:?}") };
+/// The addresses behind the first port.
+fn first_port(slices: &[Arc<SeenSlice>]) -> Vec<String> {
+    let view = view(&service(&web()), slices).unwrap();
     view.ports[0].cluster.iter().map(|endpoint| endpoint.address.to_string()).collect()
-}
-
-#[test]
-fn nothing_is_complete_before_both_lists() {
-    let mut tracker = ChangeTracker::new("here");
-    tracker.service(Event::Init);
-    tracker.service(Event::InitDone);
-    assert!(!tracker.is_complete());
 }
 
 #[test]
@@ -61,12 +44,13 @@ fn services_that_need_no_rules_are_none() {
         |s| s["spec"]["clusterIP"] = "None".into(),
         |s| s["spec"]["clusterIP"] = "".into(),
         |s| s["spec"]["type"] = "ExternalName".into(),
-        |s| s["metadata"]["labels"] = json!({PROXY_NAME: "other"}),
+        |s| s["metadata"]["labels"] = json!({"service.kubernetes.io/service-proxy-name": "other"}),
     ];
     for edit in edits {
         let mut object = web();
         edit(&mut object);
-        assert_eq!(parse_service(&service(&object)), None, "{object}");
+        let part = &service(&object).part;
+        assert_eq!(part.rules, None, "{object}");
     }
 }
 
@@ -90,22 +74,15 @@ fn conditions_choose_the_endpoints() {
         (json!([ready("10.0.0.1"), {"addresses": ["10.0.0.1"]}]), vec!["10.0.0.1:8080"]),
     ];
     for (endpoints, expected) in cases {
-        let mut tracker = complete();
-        tracker.service(Event::Apply(service(&web())));
-        tracker.slice(Event::Apply(slice("web-1", &endpoints)));
-        assert_eq!(first_port(&mut tracker), expected, "{endpoints}");
+        assert_eq!(first_port(&[slice("web-1", &endpoints)]), expected, "{endpoints}");
     }
 }
 
 #[test]
 fn slices_of_one_service_are_joined_without_duplicates() {
-    let mut tracker = complete();
-    tracker.service(Event::Apply(service(&web())));
-    tracker.slice(Event::Apply(slice("web-1", &json!([ready("10.0.0.1")]))));
-    tracker.slice(Event::Apply(slice("web-2", &json!([ready("10.0.0.2"), ready("10.0.0.1")]))));
-    assert_eq!(first_port(&mut tracker), ["10.0.0.1:8080", "10.0.0.2:8080"]);
-    tracker.slice(Event::Delete(slice("web-2", &json!([]))));
-    assert_eq!(first_port(&mut tracker), ["10.0.0.1:8080"]);
+    let first = slice("web-1", &json!([ready("10.0.0.1")]));
+    let second = slice("web-2", &json!([ready("10.0.0.2"), ready("10.0.0.1")]));
+    assert_eq!(first_port(&[first, second]), ["10.0.0.1:8080", "10.0.0.2:8080"]);
 }
 
 fn elsewhere(address: &str) -> Value {
@@ -131,11 +108,7 @@ fn each_policy_has_endpoints_of_its_own() {
         (json!([gone]), vec![], vec![], vec![]),
     ];
     for (endpoints, cluster, local, serving) in cases {
-        let mut tracker = complete();
-        tracker.service(Event::Apply(service(&web())));
-        tracker.slice(Event::Apply(slice("web-1", &endpoints)));
-        let changes = tracker.take_changes();
-        let [(_, Some(view))] = &changes[..] else { panic!("{changes:?}") };
+        let view = view(&service(&web()), &[slice("web-1", &endpoints)]).unwrap();
         let octet = |ip: std::net::IpAddr| match ip {
             std::net::IpAddr::V4(ip) => ip.octets()[3],
             std::net::IpAddr::V6(_) => panic!("no IPv6 is taken"),
@@ -154,40 +127,57 @@ fn policies_and_balancers_are_taken_from_the_service() {
     object["spec"]["externalTrafficPolicy"] = "Local".into();
     object["spec"]["loadBalancerSourceRanges"] = json!([" 192.0.2.7/24", "2001:db8::/32"]);
     object["status"]["loadBalancer"]["ingress"] = json!([{"ip": "203.0.113.7", "ipMode": "Proxy"}, {"ip": "203.0.113.8", "ipMode": "VIP"}, {"ip": "203.0.113.9"}]);
-    let spec = parse_service(&service(&object)).unwrap();
+    let rules = |object: &Value| service(object).part.rules.clone().unwrap();
+    let spec = rules(&object);
     assert!(spec.internal_local && spec.external_local);
     // A balancer that proxies must see the traffic of the cluster, too.
     assert_eq!(spec.balancer_ips, [[203, 0, 113, 8].into(), std::net::IpAddr::from([203, 0, 113, 9])]);
     assert_eq!(spec.source_ranges, Some(vec!["192.0.2.0/24".parse().unwrap()]));
     // Nobody of this family is allowed, which is not everybody.
     object["spec"]["loadBalancerSourceRanges"] = json!(["2001:db8::/32"]);
-    assert_eq!(parse_service(&service(&object)).unwrap().source_ranges, Some(vec![]));
+    assert_eq!(rules(&object).source_ranges, Some(vec![]));
     object["spec"]["loadBalancerSourceRanges"] = json!([]);
-    assert_eq!(parse_service(&service(&object)).unwrap().source_ranges, None);
+    assert_eq!(rules(&object).source_ranges, None);
 }
 
 #[test]
-fn an_event_without_a_change_is_none() {
-    let mut tracker = complete();
-    tracker.service(Event::Apply(service(&web())));
-    tracker.take_changes();
-    let mut again = web();
-    again["metadata"]["resourceVersion"] = "7".into();
-    again["metadata"]["labels"] = json!({"a": "b"});
-    tracker.service(Event::Apply(service(&again)));
-    assert!(!tracker.has_changes());
+fn only_what_concerns_packets_is_news() {
+    let edited = |edit: fn(&mut Value)| {
+        let mut object = web();
+        edit(&mut object);
+        service(&object)
+    };
+    let plain = service(&web());
+    let again = edited(|s| {
+        s["metadata"] = json!({"namespace": "d", "name": "web", "resourceVersion": "7", "labels": {"a": "b"}})
+    });
+    let headless = edited(|s| s["spec"]["clusterIP"] = "None".into());
+    let moved = edited(|s| s["spec"]["clusterIP"] = "10.96.0.2".into());
+    let cases = [
+        (Change::Added(&plain), true),
+        (Change::Deleted(&plain), true),
+        (Change::Updated { old: &plain, new: &again }, false),
+        (Change::Updated { old: &plain, new: &moved }, true),
+        (Change::Updated { old: &plain, new: &headless }, true),
+        (Change::Updated { old: &headless, new: &plain }, true),
+        (Change::Added(&headless), false),
+    ];
+    for (change, expected) in cases {
+        assert_eq!(service_news(&change), expected.then(|| Key::new("d", "web")), "{change:?}");
+    }
 }
 
 #[test]
-fn what_a_new_list_does_not_contain_is_gone() {
-    let mut tracker = complete();
-    tracker.service(Event::Apply(service(&web())));
-    tracker.slice(Event::Apply(slice("web-1", &json!([ready("10.0.0.1")]))));
-    tracker.take_changes();
-    tracker.slice(Event::Init);
-    tracker.slice(Event::InitDone);
-    assert_eq!(first_port(&mut tracker), Vec::<String>::new());
-    tracker.service(Event::Init);
-    tracker.service(Event::InitDone);
-    assert!(matches!(&tracker.take_changes()[..], [(_, None)]));
+fn a_slice_is_news_for_the_service_that_it_was_of_and_the_one_that_it_is_of() {
+    let plain = slice("web-1", &json!([ready("10.0.0.1")]));
+    let [again, moved] = ["web", "api"].map(|service| {
+        let mut slice = SeenSlice::clone(&plain);
+        slice.metadata.resource_version = Some("7".into());
+        slice.part.service = Some(service.into());
+        Arc::new(slice)
+    });
+    let names = |change| slice_news(&change).into_iter().map(|key| key.name).collect::<Vec<_>>();
+    assert_eq!(names(Change::Added(&plain)), ["web"]);
+    assert!(names(Change::Updated { old: &plain, new: &again }).is_empty());
+    assert_eq!(names(Change::Updated { old: &plain, new: &moved }), ["api", "web"]);
 }

@@ -1,0 +1,91 @@
+//! What the node follows in the API: each kind once, for all who read it.
+//!
+//! What breaks off is tried again within seconds, and at once when the Lease tells ([`Pulse`]) that the API is back: after
+//! a partition the node knows what it has to run and whereto to send. Of what only the network reads, no more is kept than
+//! it reads ([`Part`]).
+
+mod parts;
+
+use std::time::Duration;
+
+use coracle_client::{
+    informer::{Informer, Selection},
+    part::Part,
+    pulse::Pulse,
+};
+use coracle_telemetry::{Doubling, Tasks};
+use k8s_openapi::api::{
+    core::v1::{Node, Pod, Service},
+    discovery::v1::EndpointSlice,
+};
+use kube::{Api, Client};
+
+pub(crate) use self::parts::{NodeNetwork, NodePart, ServicePart, SliceEndpoint, SlicePart};
+
+/// Between attempts to watch.
+const RETRY: Doubling = Doubling::new(Duration::from_millis(500), Duration::from_secs(5));
+
+pub(crate) type SeenService = Part<Service, ServicePart>;
+pub(crate) type SeenSlice = Part<EndpointSlice, SlicePart>;
+pub(crate) type SeenNode = Part<Node, NodePart>;
+
+/// Which Nodes somebody reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Nodes {
+    /// All: the node routes to the others' pods.
+    All,
+    /// The own one.
+    Own,
+}
+
+/// One informer a kind: who reads them has them fill a [`coracle_client::feed::Feed`] before they are spawned.
+#[derive(Debug)]
+pub struct Informers {
+    /// The pods bound to this node.
+    pub(crate) pods: Informer<Pod>,
+    pub(crate) services: Informer<SeenService>,
+    pub(crate) slices: Informer<SeenSlice>,
+    pub(crate) nodes: Informer<SeenNode>,
+}
+
+impl Informers {
+    /// For the node of this name.
+    #[must_use]
+    pub fn new(client: &Client, node_name: &str, nodes: Nodes, pulse: &Pulse) -> Self {
+        let bound = Selection::fields(format!("spec.nodeName={node_name}"));
+        let nodes = match nodes {
+            Nodes::All => Selection::all(),
+            Nodes::Own => Selection::fields(format!("metadata.name={node_name}")),
+        };
+        let (here, own) = (node_name.to_owned(), node_name.to_owned());
+        let slices = Informer::new(
+            Api::all(client.clone()),
+            Selection::labels(parts::label_selector()),
+            move |slice: &mut SeenSlice| slice.part.locate(&here),
+        );
+        let nodes = Informer::new(Api::all(client.clone()), nodes, move |node: &mut SeenNode| {
+            if node.metadata.name.as_deref() != Some(own.as_str()) {
+                node.part.forget_rest();
+            }
+        });
+        Self {
+            pods: Informer::new(Api::all(client.clone()), bound, |_| {}).woken_by(pulse, RETRY),
+            // All, those without rules as well: containers' environments tell of them.
+            services: Informer::new(Api::all(client.clone()), Selection::all(), |_| {}).woken_by(pulse, RETRY),
+            slices: slices.woken_by(pulse, RETRY),
+            nodes: nodes.woken_by(pulse, RETRY),
+        }
+    }
+
+    /// Watches until the tasks are told to stop.
+    pub fn spawn(self, tasks: &mut Tasks) {
+        let stop = tasks.stop();
+        tasks.add("watch pods", self.pods.run(stop.clone()));
+        tasks.add("watch Services", self.services.run(stop.clone()));
+        tasks.add("watch EndpointSlices", self.slices.run(stop.clone()));
+        tasks.add("watch Nodes", self.nodes.run(stop));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,233 @@
+//! What is kept of Services, EndpointSlices and Nodes. Pure; rules and routes are of IPv4 only.
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
+
+use coracle_api::pod_network;
+use coracle_netfilter::service::{Port, Protocol};
+use ipnet::{IpNet, Ipv4Net};
+use k8s_openapi::{
+    api::{
+        core::v1::{Node, Service},
+        discovery::v1::EndpointSlice,
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+
+/// Label of a slice that names its Service.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// Label of objects that another proxy takes care of.
+const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
+/// Label of objects that no proxy takes care of.
+const HEADLESS: &str = "service.kubernetes.io/headless";
+/// Seconds of session affinity if the Service does not say.
+const DEFAULT_AFFINITY_SECS: u32 = 10_800;
+/// `ipMode` of a balancer that must see the traffic itself.
+const IP_MODE_PROXY: &str = "Proxy";
+
+/// The selector of what concerns this proxy: the labels that kube-proxy leaves out.
+pub(super) fn label_selector() -> String {
+    format!("!{HEADLESS},!{PROXY_NAME}")
+}
+
+/// Whether no proxy or another one takes care of it.
+fn is_not_ours(metadata: &ObjectMeta) -> bool {
+    metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(PROXY_NAME) || labels.contains_key(HEADLESS))
+}
+
+/// What is kept of a Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ServicePart {
+    /// The first, of any family; `None` for those without an address of their own.
+    pub(crate) cluster_ip: Option<IpAddr>,
+    /// Every port.
+    pub(crate) ports: Vec<Port>,
+    /// `None` if there are none to write.
+    pub(crate) rules: Option<RulesPart>,
+}
+
+/// What rules are made of beside the ports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RulesPart {
+    pub(crate) cluster_ips: Vec<IpAddr>,
+    pub(crate) external_ips: Vec<IpAddr>,
+    pub(crate) balancer_ips: Vec<IpAddr>,
+    pub(crate) source_ranges: Option<Vec<IpNet>>,
+    pub(crate) affinity_secs: Option<u32>,
+    pub(crate) internal_local: bool,
+    pub(crate) external_local: bool,
+}
+
+impl From<Service> for ServicePart {
+    fn from(service: Service) -> Self {
+        let spec = service.spec.as_ref();
+        // Headless Services have `None` here, which is no address.
+        let cluster_ip = spec.and_then(|spec| spec.cluster_ip.as_ref()?.parse().ok());
+        let ports = spec.and_then(|spec| spec.ports.as_ref()).into_iter().flatten().filter_map(|port| {
+            Some(Port {
+                name: port.name.clone().unwrap_or_default(),
+                protocol: Protocol::parse(port.protocol.as_deref())?,
+                port: u16::try_from(port.port).ok()?,
+                node_port: port.node_port.and_then(|p| u16::try_from(p).ok()).filter(|p| *p != 0),
+            })
+        });
+        Self { cluster_ip, ports: ports.collect(), rules: rules(&service) }
+    }
+}
+
+fn rules(service: &Service) -> Option<RulesPart> {
+    let spec = service.spec.as_ref()?;
+    if is_not_ours(&service.metadata) || spec.type_.as_deref() == Some("ExternalName") {
+        return None;
+    }
+    let mut cluster_ips = addresses(spec.cluster_ips.as_deref().unwrap_or_default());
+    if cluster_ips.is_empty() {
+        cluster_ips = addresses(spec.cluster_ip.as_slice());
+    }
+    if cluster_ips.is_empty() {
+        return None;
+    }
+    let external_ips = sorted(addresses(spec.external_ips.as_deref().unwrap_or_default()));
+    let balancers = service.status.as_ref().and_then(|s| s.load_balancer.as_ref()).and_then(|l| l.ingress.as_ref());
+    let balancers = balancers.into_iter().flatten().filter(|one| one.ip_mode.as_deref() != Some(IP_MODE_PROXY));
+    let mut balancer_ips = sorted(balancers.filter_map(|one| address(one.ip.as_ref()?)).collect());
+    balancer_ips.retain(|ip| !external_ips.contains(ip));
+    let affinity_secs = (spec.session_affinity.as_deref() == Some("ClientIP")).then(|| {
+        let configured = spec.session_affinity_config.as_ref().and_then(|c| c.client_ip.as_ref()?.timeout_seconds);
+        configured.and_then(|secs| u32::try_from(secs).ok()).unwrap_or(DEFAULT_AFFINITY_SECS)
+    });
+    Some(RulesPart {
+        cluster_ips,
+        external_ips,
+        balancer_ips,
+        source_ranges: source_ranges(spec.load_balancer_source_ranges.as_deref().unwrap_or_default()),
+        affinity_secs,
+        internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
+        external_local: spec.external_traffic_policy.as_deref() == Some("Local"),
+    })
+}
+
+fn addresses(ips: &[String]) -> Vec<IpAddr> {
+    ips.iter().filter_map(|ip| address(ip)).collect()
+}
+
+/// `None` also for IPv6.
+fn address(ip: &str) -> Option<IpAddr> {
+    ip.parse().ok().map(|ip: Ipv4Addr| ip.into())
+}
+
+fn sorted(mut ips: Vec<IpAddr>) -> Vec<IpAddr> {
+    ips.sort_unstable();
+    ips.dedup();
+    ips
+}
+
+/// A list that names nobody of this address family lets nobody in: it was written to keep others out.
+fn source_ranges(ranges: &[String]) -> Option<Vec<IpNet>> {
+    if ranges.is_empty() {
+        return None;
+    }
+    let parsed = ranges.iter().filter_map(|range| range.trim().parse().ok());
+    let mut ranges: Vec<IpNet> = parsed.map(|range: Ipv4Net| range.trunc().into()).collect();
+    ranges.sort_unstable();
+    ranges.dedup();
+    Some(ranges)
+}
+
+/// What is kept of an EndpointSlice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SlicePart {
+    /// The name of its Service; `None` if this proxy has nothing to do with it.
+    pub(crate) service: Option<String>,
+    pub(crate) ports: Vec<(String, Protocol, u16)>,
+    pub(crate) endpoints: Vec<SliceEndpoint>,
+    /// The nodes of the endpoints, until it is known which are here.
+    nodes: Vec<Option<String>>,
+}
+
+/// The conditions as the slice has them: `ready` already says whether the Service wants those that are not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SliceEndpoint {
+    pub(crate) address: IpAddr,
+    pub(crate) ready: bool,
+    pub(crate) serving: bool,
+    pub(crate) terminating: bool,
+    pub(crate) local: bool,
+}
+
+impl From<EndpointSlice> for SlicePart {
+    fn from(object: EndpointSlice) -> Self {
+        let mut part = Self { service: None, ports: Vec::new(), endpoints: Vec::new(), nodes: Vec::new() };
+        if object.address_type != "IPv4" || is_not_ours(&object.metadata) {
+            return part;
+        }
+        part.service = object.metadata.labels.unwrap_or_default().remove(SERVICE_NAME);
+        let ports = object.ports.into_iter().flatten().filter_map(|port| {
+            let number = u16::try_from(port.port?).ok()?;
+            let protocol = Protocol::parse(port.protocol.as_deref())?;
+            Some((port.name.unwrap_or_default(), protocol, number))
+        });
+        part.ports = ports.collect();
+        for endpoint in object.endpoints.into_iter().flatten() {
+            let conditions = endpoint.conditions.unwrap_or_default();
+            let ready = conditions.ready.unwrap_or(true);
+            let serving = conditions.serving.unwrap_or(ready);
+            let terminating = conditions.terminating.unwrap_or(false);
+            // Consumers use the first address only, by the API's definition.
+            let Some(address) = endpoint.addresses.first().and_then(|ip| address(ip)) else { continue };
+            part.endpoints.push(SliceEndpoint { address, ready, serving, terminating, local: false });
+            part.nodes.push(endpoint.node_name);
+        }
+        part
+    }
+}
+
+impl SlicePart {
+    /// Tells the endpoints of this node from the others.
+    pub(crate) fn locate(&mut self, node_name: &str) {
+        for (endpoint, node) in self.endpoints.iter_mut().zip(std::mem::take(&mut self.nodes)) {
+            endpoint.local = node.as_deref() == Some(node_name);
+        }
+    }
+}
+
+/// What is kept of a Node.
+#[derive(Debug, Clone)]
+pub(crate) struct NodePart {
+    pub(crate) network: NodeNetwork,
+    /// The object, if it is the own one.
+    pub(crate) own: Option<Arc<Node>>,
+}
+
+/// What a node's object says about its network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NodeNetwork {
+    pub(crate) address: Option<Ipv4Addr>,
+    pub(crate) pod_cidrs: Vec<Ipv4Net>,
+    /// What the server tells all nodes, not read yet. Only the own node's counts: others can write theirs.
+    pub(crate) told: Option<String>,
+}
+
+impl From<Node> for NodePart {
+    fn from(node: Node) -> Self {
+        let spec = node.spec.as_ref();
+        let mut pod_cidrs: Vec<Ipv4Net> =
+            spec.and_then(|s| s.pod_cidrs.as_ref()).into_iter().flatten().filter_map(|c| c.parse().ok()).collect();
+        if pod_cidrs.is_empty() {
+            pod_cidrs.extend(spec.and_then(|s| s.pod_cidr.as_ref()?.parse::<Ipv4Net>().ok()));
+        }
+        let addresses = node.status.as_ref().and_then(|s| s.addresses.as_ref()).into_iter().flatten();
+        let address = addresses.filter(|a| a.type_ == "InternalIP").find_map(|a| a.address.parse().ok());
+        let told = node.metadata.annotations.as_ref().and_then(|all| all.get(pod_network::ANNOTATION)).cloned();
+        Self { network: NodeNetwork { address, pod_cidrs, told }, own: Some(Arc::new(node)) }
+    }
+}
+
+impl NodePart {
+    /// Forgets what is read of the own Node alone.
+    pub(super) fn forget_rest(&mut self) {
+        (self.own, self.network.told) = (None, None);
+    }
+}

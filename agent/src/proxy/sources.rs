@@ -1,0 +1,152 @@
+//! What Services and EndpointSlices say of packets, and which Services have changed since last asked. No I/O.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    sync::Arc,
+};
+
+use coracle_client::{
+    cache::{By, Cache, Change, Index, Key},
+    feed::Feed,
+};
+use coracle_netfilter::service::{Endpoint, Port, PortView, ServiceKey, ServiceView};
+
+use crate::informers::{Informers, SeenService, SeenSlice, SliceEndpoint};
+
+/// A Service, and what it is now; `None`: gone, or not this proxy's.
+pub(super) type Changed = (ServiceKey, Option<ServiceView>);
+
+/// Everything known, and what of it the proxy has still to look at. Clones are one.
+#[derive(Debug, Clone)]
+pub struct Sources {
+    /// Of Services.
+    feed: Feed,
+    services: Arc<Cache<SeenService>>,
+    slices: By<SeenSlice>,
+}
+
+impl Sources {
+    /// As the informers tell.
+    #[must_use]
+    pub fn new(informers: &mut Informers) -> Self {
+        let mut feed = Feed::default();
+        feed.follow(&mut informers.services, service_news);
+        feed.follow(&mut informers.slices, slice_news);
+        let by_service = Index::new("service", |slice, put| {
+            if let Some(service) = service_of(slice) {
+                put(&service.to_string());
+            }
+        });
+        Self { feed, services: informers.services.cache(), slices: informers.slices.index(by_service) }
+    }
+
+    /// Returns once both lists are complete: before, rules made from this would tear down what works. Cancel-safe.
+    pub(super) async fn listed(&self) {
+        self.feed.listed().await;
+    }
+
+    /// For a proxy that begins anew: everything counts as changed.
+    pub(super) fn restart(&self) {
+        self.feed.add(self.services.all().iter().map(|service| Key::of(service.as_ref())));
+    }
+
+    /// Returns once [`Self::take_changes`] has something to return. Cancel-safe.
+    pub(super) async fn changed(&self) {
+        self.feed.changed().await;
+    }
+
+    /// Whether [`Self::take_changes`] would return anything.
+    pub(super) fn has_changes(&self) -> bool {
+        !self.feed.is_empty()
+    }
+
+    /// The Services that changed since the last call.
+    pub(super) fn take_changes(&self) -> Vec<Changed> {
+        let changed = self.feed.take().into_iter().map(|key| {
+            let service = self.services.get(&key);
+            let view = service.and_then(|service| view(&service, &self.slices.get(&key.to_string())));
+            (ServiceKey { namespace: key.namespace, name: key.name }, view)
+        });
+        changed.collect()
+    }
+}
+
+/// Most changes are of no interest to packets.
+fn service_news(change: &Change<'_, SeenService>) -> Option<Key> {
+    let is_news = match change {
+        Change::Updated { old, new } => old.part != new.part,
+        Change::Added(_) | Change::Deleted(_) => true,
+    };
+    let before = if let Change::Updated { old, .. } = change { old } else { change.latest() };
+    let has_rules = before.part.rules.is_some() || change.latest().part.rules.is_some();
+    (is_news && has_rules).then(|| Key::of(before.as_ref()))
+}
+
+fn slice_news(change: &Change<'_, SeenSlice>) -> BTreeSet<Key> {
+    match change {
+        Change::Updated { old, new } if old.part == new.part => BTreeSet::new(),
+        // It may be another's now.
+        Change::Updated { old, new } => service_of(old).into_iter().chain(service_of(new)).collect(),
+        Change::Added(slice) | Change::Deleted(slice) => service_of(slice).into_iter().collect(),
+    }
+}
+
+fn service_of(slice: &SeenSlice) -> Option<Key> {
+    Some(Key::new(slice.metadata.namespace.clone()?, slice.part.service.clone()?))
+}
+
+fn view(service: &SeenService, slices: &[Arc<SeenSlice>]) -> Option<ServiceView> {
+    let rules = service.part.rules.as_ref()?;
+    Some(ServiceView {
+        uid: service.metadata.uid.clone(),
+        cluster_ips: rules.cluster_ips.clone(),
+        external_ips: rules.external_ips.clone(),
+        balancer_ips: rules.balancer_ips.clone(),
+        source_ranges: rules.source_ranges.clone(),
+        affinity_secs: rules.affinity_secs,
+        internal_local: rules.internal_local,
+        external_local: rules.external_local,
+        ports: service.part.ports.iter().map(|port| port_view(port, slices)).collect(),
+    })
+}
+
+fn port_view(port: &Port, slices: &[Arc<SeenSlice>]) -> PortView {
+    // By address: the same endpoint in two slices is one, and local if either says so.
+    let mut endpoints: BTreeMap<SocketAddr, SliceEndpoint> = BTreeMap::new();
+    for slice in slices.iter().map(|slice| &slice.part) {
+        for (_, _, target) in slice.ports.iter().filter(|(n, p, _)| *n == port.name && *p == port.protocol) {
+            for endpoint in &slice.endpoints {
+                let address = SocketAddr::new(endpoint.address, *target);
+                endpoints.entry(address).and_modify(|known| merge(known, endpoint)).or_insert(*endpoint);
+            }
+        }
+    }
+    let serving = endpoints.values().filter(|e| e.serving || e.ready).map(|e| e.address);
+    PortView {
+        port: port.clone(),
+        cluster: usable(&endpoints, |_| true),
+        local: usable(&endpoints, |endpoint| endpoint.local),
+        serving: serving.collect::<BTreeSet<_>>().into_iter().collect(),
+    }
+}
+
+fn merge(known: &mut SliceEndpoint, other: &SliceEndpoint) {
+    known.local |= other.local;
+    known.ready |= other.ready;
+    known.serving |= other.serving;
+    known.terminating &= other.terminating;
+}
+
+/// Terminating pods serve only when nobody else does, as upstream has it (KEP-1669).
+fn usable(endpoints: &BTreeMap<SocketAddr, SliceEndpoint>, wanted: impl Fn(&SliceEndpoint) -> bool) -> Vec<Endpoint> {
+    let choose = |fits: &dyn Fn(&SliceEndpoint) -> bool| -> Vec<Endpoint> {
+        let chosen = endpoints.iter().filter(|(_, endpoint)| wanted(endpoint) && fits(endpoint));
+        chosen.map(|(address, endpoint)| Endpoint { address: *address, local: endpoint.local }).collect()
+    };
+    let ready = choose(&|endpoint| endpoint.ready);
+    if ready.is_empty() { choose(&|endpoint| endpoint.serving && endpoint.terminating) } else { ready }
+}
+
+#[cfg(test)]
+mod tests;
