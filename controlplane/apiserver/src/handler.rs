@@ -31,6 +31,7 @@ use crate::{
     source::Source,
     state::State,
     subresource::{self, stream::messages},
+    weight::weight,
 };
 
 /// As upstream, `--request-timeout`.
@@ -139,7 +140,6 @@ where
         incoming::Read::default()
     };
     wait_for_revision(server, asking, info, &query).await?;
-    let size = read.bytes.len();
     let headers = &parts.headers;
     let asked = catalog::Request { server, user: &user, info, query: &query, headers, body: read.bytes.clone() };
     let answer = answer(serving, asked, parts);
@@ -151,13 +151,14 @@ where
     seen.is_in_flight(reads);
     course.place = Some(server.limits.place(asking, &request, reads).await?);
     let timeout = query.timeout(REQUEST_TIMEOUT)?;
+    let weight = weight(serving, info, &query, headers, &read.bytes);
     let timely = async {
         match tokio::time::timeout(timeout, answer).await {
             Ok(answer) => answer,
             Err(_) => Err(Status::timeout("request did not complete within the allotted timeout", RETRY_SECS)),
         }
     };
-    server.limits.worked_on(asking, size, timely).await
+    server.limits.worked_on(asking, weight, timely).await
 }
 
 /// Who serves what a request is about, if it is about a resource that somebody serves. A kind that is not known is left to

@@ -17,7 +17,7 @@
 //! | `write` | the steps of a client's object to the store |
 //! | `serve` | listening, TLS, connections |
 //! | `handler` | one request from parts to response |
-//! | `limits`, `progress` | what requests may take at once, and how long answers may stand still |
+//! | `limits`, `weight`, `progress` | what requests may take at once, how large they are, and how long answers may stand still |
 //! | [`request_info`], `query`, `list_options` | what a URL asks for, in upstream's terms |
 //! | `catalog` | what is served, as one value |
 //! | `custom_resources` | kinds that come, change and go at run time |
@@ -83,6 +83,7 @@ pub mod discovery;
 pub mod openapi;
 pub mod table;
 mod unstored;
+mod weight;
 mod write;
 
 #[cfg(test)]

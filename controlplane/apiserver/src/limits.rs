@@ -1,4 +1,4 @@
-//! What requests may take at once: places, bytes of bodies, cores for large bodies. Nobody takes what belongs to others.
+//! What requests may take at once: places, bytes of bodies, cores for what is large. Nobody takes what belongs to others.
 //!
 //! | share | whose | full |
 //! |---|---|---|
@@ -57,8 +57,8 @@ const AUTHENTICATIONS: usize = 64;
 const AUTHENTICATIONS_WAITING: usize = 1024;
 const AUTHENTICATION_WAIT: Duration = Duration::from_secs(10);
 /// What is so large is worked on beside the runtime's threads.
-const LARGE: usize = 32 * 1024;
-/// Bytes of large bodies that wait for a core or have one, of everybody together.
+pub(crate) const LARGE: usize = 32 * 1024;
+/// Bytes of large requests that wait for a core or have one, of everybody together.
 const LARGE_BYTES: usize = 24 << 20;
 /// How long that waits for a core.
 const LARGE_WAIT: Duration = Duration::from_secs(30);
@@ -81,6 +81,8 @@ pub(crate) struct Limits {
     authentications: Semaphore,
     strangers: Arc<Share>,
     large: Semaphore,
+    /// One large request of an identity at a time: the line for a core has as many in it as there are identities.
+    turns: share::Turns,
     /// Of administrators and the parts of this process.
     large_of_ours: Semaphore,
     large_bytes: Arc<Share>,
@@ -134,6 +136,7 @@ impl Limits {
             authentications: Semaphore::new(AUTHENTICATIONS),
             strangers: whole(AUTHENTICATIONS_WAITING),
             large: Semaphore::new(cores.saturating_sub(1).max(1)),
+            turns: share::Turns::new(),
             large_of_ours: Semaphore::new(1),
             large_bytes: quarter(LARGE_BYTES),
             unwanted: Semaphore::new(UNWANTED),
@@ -245,8 +248,8 @@ impl Limits {
         }
     }
 
-    /// Does `work`, which has a body of `size` bytes to chew on. A large one is worked on beside the runtime's threads,
-    /// as many at once as there are cores to spare: who asks for something small does not wait for it.
+    /// Does `work`, which has `size` bytes to chew on. What is large is worked on beside the runtime's threads, as many at
+    /// once as there are cores to spare, and one of each identity: who asks for something small does not wait for it.
     ///
     /// # Errors
     /// `work`'s, and 429 when no core came free, or too much of the same identity waits for one.
@@ -261,7 +264,11 @@ impl Limits {
         }
         let is_other = asking.rank == Rank::Other;
         let _line = if is_other { Some(self.large_bytes.take(asking.flow, size).ok_or_else(too_many)?) } else { None };
-        let _permit = Self::core(if is_other { &self.large } else { &self.large_of_ours }).await?;
+        let waiting = async {
+            let turn = if is_other { Some(self.turns.take(asking.flow).await) } else { None };
+            (turn, if is_other { self.large.acquire().await } else { self.large_of_ours.acquire().await })
+        };
+        let Ok((_turn, Ok(_permit))) = tokio::time::timeout(LARGE_WAIT, waiting).await else { return Err(too_many()) };
         let runtime = Handle::current();
         match runtime.runtime_flavor() {
             RuntimeFlavor::MultiThread => block_in_place(|| runtime.block_on(Box::pin(work))),
@@ -278,7 +285,9 @@ impl Limits {
         if size < LARGE {
             return Ok(work());
         }
-        let _permit = Self::core(&self.large).await?;
+        let Ok(Ok(_permit)) = tokio::time::timeout(LARGE_WAIT, self.large.acquire()).await else {
+            return Err(too_many());
+        };
         Ok(match Handle::current().runtime_flavor() {
             RuntimeFlavor::MultiThread => block_in_place(work),
             _ => work(),
@@ -296,13 +305,6 @@ impl Limits {
     #[cfg(test)]
     pub(crate) fn large_bytes(&self) -> usize {
         self.large_bytes.taken()
-    }
-
-    async fn core(cores: &Semaphore) -> Result<SemaphorePermit<'_>, Status> {
-        match tokio::time::timeout(LARGE_WAIT, cores.acquire()).await {
-            Ok(Ok(permit)) => Ok(permit),
-            _ => Err(too_many()),
-        }
     }
 }
 

@@ -5,6 +5,8 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
+use tokio::sync::{Semaphore, SemaphorePermit};
+
 /// Identities are told apart by so many flows; two that meet in one share its part.
 const FLOWS: usize = 1024;
 
@@ -78,6 +80,22 @@ impl Drop for Permit {
         for (counter, _) in self.share.counters(self.flow) {
             counter.fetch_sub(self.amount, Ordering::Relaxed);
         }
+    }
+}
+
+/// A place for each flow.
+#[derive(Debug)]
+pub(crate) struct Turns(Box<[Semaphore]>);
+
+impl Turns {
+    pub(crate) fn new() -> Self {
+        Self((0..FLOWS).map(|_| Semaphore::new(1)).collect())
+    }
+
+    /// Waits for the flow's place; in turn.
+    pub(crate) async fn take(&self, flow: Flow) -> Option<SemaphorePermit<'_>> {
+        // It is never closed.
+        self.0[flow.0].acquire().await.ok()
     }
 }
 

@@ -111,3 +111,22 @@ async fn large_bodies_are_worked_on_a_few_at_once_and_small_ones_do_not_wait() {
     drop(taken);
     assert_eq!(large.await.unwrap().unwrap(), 2);
 }
+
+#[tokio::test]
+async fn one_identity_stands_once_in_the_line_for_a_core() {
+    let limits = limits();
+    limits.large.forget_permits(limits.large.available_permits() - 1);
+    let taken = limits.take_cores().await;
+    let [bob, eve] = ["bob", "eve"].map(|name| limits.asking(&UserInfo::new(name, &[]), false));
+    let work = |who, done| limits.worked_on(who, LARGE, async move { Ok::<_, Status>(done) });
+    let (first, second, others) = (work(bob, 1), work(bob, 2), work(eve, 3));
+    let (mut first, mut second, mut others) = (std::pin::pin!(first), std::pin::pin!(second), std::pin::pin!(others));
+    assert!(futures::poll!(first.as_mut()).is_pending());
+    assert!(futures::poll!(second.as_mut()).is_pending());
+    assert!(futures::poll!(others.as_mut()).is_pending());
+    drop(taken);
+    assert_eq!(first.await.unwrap(), 1);
+    assert!(futures::poll!(second.as_mut()).is_pending(), "behind all who came meanwhile");
+    assert_eq!(others.await.unwrap(), 3);
+    assert_eq!(second.await.unwrap(), 2);
+}

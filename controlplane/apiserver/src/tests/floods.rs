@@ -126,17 +126,22 @@ async fn a_burst_of_the_clusters_own_parts_is_carried_out() {
     assert!(codes.iter().all(|code| *code == 201), "{codes:?}");
 }
 
+/// ConfigMaps are everybody's.
+async fn open_to_everybody(admin: &Raw) {
+    let rules = json!([{"verbs": ["*"], "apiGroups": [""], "resources": ["configmaps"]}]);
+    let role = json!({"metadata": {"name": "keeper"}, "rules": rules});
+    assert_eq!(admin.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", role).await.0, 201);
+    let binding = json!({"metadata": {"name": "keepers"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "keeper"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}]});
+    assert_eq!(admin.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding).await.0, 201);
+}
+
 #[tokio::test]
 async fn many_watches_of_one_identity_are_not_everybodys() {
     let server = testing::server().await;
     let admin = Raw::of(&server, UserInfo::component("admin"));
-    let rules = json!([{"verbs": ["*"], "apiGroups": [""], "resources": ["configmaps"]}]);
-    let role = json!({"metadata": {"name": "watcher"}, "rules": rules});
-    assert_eq!(admin.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", role).await.0, 201);
-    let binding = json!({"metadata": {"name": "watchers"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "watcher"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}]});
-    assert_eq!(admin.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding).await.0, 201);
+    open_to_everybody(&admin).await;
     let watch = format!("{CONFIG_MAPS}?watch=true");
     let mut held = Vec::new();
     loop {
@@ -214,6 +219,67 @@ async fn hostile_bodies_are_refused_and_nobody_waits_for_it() {
         }
     };
     tokio::time::timeout(HUNG, rest).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_small_request_about_a_large_object_is_a_large_one() {
+    const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let server = testing::server().await;
+    let admin = Raw::of(&server, UserInfo::component("admin"));
+    open_to_everybody(&admin).await;
+    for (name, bytes) in [("small", 10), ("large", 300_000)] {
+        let mut object = config_map(name);
+        object["data"]["n"] = "x".repeat(bytes).into();
+        assert_eq!(admin.post(CONFIG_MAPS, object).await.0, 201);
+    }
+    // From here on the cache has them.
+    assert_eq!(admin.get(CONFIG_MAPS).await.0, 200);
+    let cores = server.state.limits.take_cores().await;
+    let send = |at: usize, (method, name, kind, body): (&'static str, &str, &'static str, &'static str)| {
+        let user = Raw::outside(&server, UserInfo::new(format!("u{at}"), &[]));
+        let path = if name.is_empty() { CONFIG_MAPS.to_owned() } else { format!("{CONFIG_MAPS}/{name}") };
+        async move {
+            let request = Request::builder().method(method).uri(path);
+            let (content, accept) = if method == "GET" { ("", kind) } else { (kind, "") };
+            let request = request.header("content-type", content).header("accept", accept);
+            user.0
+                .send(request.body(kube::client::Body::from(body.as_bytes().to_vec())).unwrap())
+                .await
+                .unwrap()
+                .status()
+        }
+    };
+    let (merge, json) = ("application/merge-patch+json", "application/json-patch+json");
+    let label = r#"{"metadata":{"labels":{"a":"b"}}}"#;
+    let copy = r#"[{"op":"copy","from":"/data/n","path":"/data/m"}]"#;
+    let small = [
+        ("PATCH", "small", merge, label),
+        ("GET", "small", TABLE, ""),
+        ("GET", "large", "application/json", ""),
+        ("GET", "", "application/json", ""),
+    ];
+    for (at, request) in small.into_iter().enumerate() {
+        assert_eq!(tokio::time::timeout(HUNG, send(at, request)).await.unwrap(), 200, "{request:?} waits for nobody");
+    }
+    let large = [
+        ("PATCH", "large", merge, label),
+        ("PATCH", "small", json, copy),
+        ("GET", "large", TABLE, ""),
+        ("GET", "", TABLE, ""),
+        ("DELETE", "large", "", ""),
+    ];
+    for (at, request) in large.into_iter().enumerate() {
+        let before = server.state.limits.large_bytes();
+        let mut waiting = send(at, request).boxed();
+        let waits = async {
+            while server.state.limits.large_bytes() == before {
+                assert!(futures::poll!(waiting.as_mut()).is_pending(), "{request:?} did not wait");
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(HUNG, waits).await.unwrap();
+    }
+    drop(cores);
 }
 
 #[tokio::test]

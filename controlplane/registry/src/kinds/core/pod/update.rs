@@ -5,6 +5,8 @@
 
 mod gated;
 
+use std::collections::HashSet;
+
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
@@ -49,11 +51,11 @@ fn active_deadline(errors: &mut FieldErrors, new: &Value, old: &Value) -> bool {
 
 /// New ones may come; those that are there stay, but for their seconds.
 fn tolerations(errors: &mut FieldErrors, new: &Value, old: &Value) {
-    let same = |a: &Value, b: &Value| {
-        ["key", "operator", "value", "effect"].iter().all(|field| string(&a[*field]) == string(&b[*field]))
-    };
-    let new = items(&new["tolerations"]);
-    if !items(&old["tolerations"]).iter().all(|before| new.iter().any(|after| same(before, after))) {
+    fn but_seconds(toleration: &Value) -> [&str; 4] {
+        ["key", "operator", "value", "effect"].map(|field| string(&toleration[field]))
+    }
+    let kept: HashSet<_> = items(&new["tolerations"]).iter().map(but_seconds).collect();
+    if !items(&old["tolerations"]).iter().all(|before| kept.contains(&but_seconds(before))) {
         let message = "existing toleration can not be modified except its tolerationSeconds";
         errors.forbidden("spec.tolerations", message);
     }
@@ -61,7 +63,7 @@ fn tolerations(errors: &mut FieldErrors, new: &Value, old: &Value) {
 
 /// They may only go.
 fn scheduling_gates(errors: &mut FieldErrors, new: &Value, old: &Value) {
-    let old = items(&old["schedulingGates"]);
+    let old: HashSet<_> = items(&old["schedulingGates"]).iter().collect();
     for (index, gate) in items(&new["schedulingGates"]).iter().enumerate() {
         if !old.contains(gate) {
             let message =
