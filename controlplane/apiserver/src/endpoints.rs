@@ -35,6 +35,7 @@ use http::{HeaderMap, StatusCode, header};
 
 use crate::{
     encoding,
+    limits::BODY_LIMIT,
     query::Query,
     reply::Reply,
     request_info::ResourceRequest,
@@ -160,6 +161,9 @@ impl Call<'_> {
     /// An object made here, such as a patched one, checked as if the client had sent it.
     pub(crate) fn recheck(&self, object: &serde_json::Value, expected: &Gvk) -> Result<Decoded, Status> {
         let body = serde_json::to_vec(object).unwrap_or_default();
+        if body.len() > BODY_LIMIT {
+            return Err(Status::request_entity_too_large(BODY_LIMIT));
+        }
         decoded(self.resource, &body, ContentType::Json, expected, self.field_validation()?)
     }
 

@@ -36,6 +36,10 @@ use coracle_auth::user::{GROUP_MASTERS, GROUP_NODES, UserInfo};
 
 use crate::request_info::{RequestInfo, ResourceRequest, Verb};
 
+/// Most bytes of a request body, and of what a patch makes.
+///
+/// Source: `k8s.io/apiserver/pkg/server/config.go`, `MaxRequestBodyBytes`.
+pub(crate) const BODY_LIMIT: usize = 3 * 1024 * 1024;
 /// For who is told to come back.
 pub(crate) const RETRY_SECS: u32 = 1;
 /// Requests of nodes about their Leases and status, at once, and of one node.

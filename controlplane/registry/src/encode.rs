@@ -4,7 +4,7 @@
 //! when it is known, so no reader parses to learn it.
 
 use bytes::Bytes;
-use coracle_api::status::Status;
+use coracle_api::{meta, status::Status};
 use coracle_store::Revision;
 use serde_json::Value;
 
@@ -23,6 +23,38 @@ pub fn strip(object: &mut Value) {
 
 /// Deepest nesting of an object. JSON is read 127 levels deep, also here, and a list or an event around it is two more.
 const MOST_LEVELS: usize = 120;
+
+/// Most bytes of an object that is written. Counted as text is without JSON's escapes, as etcd's limit counts it in
+/// upstream's forms: a ConfigMap that is full and all quotes is one of upstream's, too.
+///
+/// Source: `DefaultMaxRequestBytes` in etcd's `server/embed/config.go`. Upstream passes on what etcd says, as a 500.
+pub const MOST_BYTES: usize = 3 << 19;
+/// What the steps of a deletion may add, so that whatever is stored can go.
+const FOR_DELETION: usize = 64 << 10;
+
+/// As [`encode`], for an object that takes the place of one of `before` bytes; 0 for a new one.
+///
+/// # Errors
+/// Also 413 for one that has too many bytes and no fewer than before.
+pub(crate) fn bounded(object: &Value, before: usize) -> Result<Bytes, Status> {
+    let text = encode(object)?;
+    let most = if meta::is_terminating(object) { MOST_BYTES + FOR_DELETION } else { MOST_BYTES };
+    if text.len() > most && text.len() >= before && text.len() - escapes(&text) > most {
+        return Err(Status::request_entity_too_large(MOST_BYTES));
+    }
+    Ok(text)
+}
+
+/// How many escapes a JSON text has.
+fn escapes(text: &[u8]) -> usize {
+    let mut bytes = text.iter();
+    let mut found = 0;
+    while bytes.any(|byte| *byte == b'\\') {
+        found += 1;
+        bytes.next();
+    }
+    found
+}
 
 /// Encodes an object for the store. [`strip`] it before.
 ///
@@ -57,7 +89,7 @@ pub(crate) fn same_content(served: &[u8], stored: &[u8]) -> bool {
 
 /// Sets `metadata.resourceVersion`.
 pub(crate) fn set_revision(object: &mut Value, revision: Revision) {
-    coracle_api::meta::set_text(object, "resourceVersion", revision.to_string());
+    meta::set_text(object, "resourceVersion", revision.to_string());
 }
 
 #[cfg(test)]
@@ -78,6 +110,23 @@ mod tests {
             assert_eq!(serde_json::from_slice::<Value>(&stored).unwrap(), nested(MOST_LEVELS));
             assert_eq!(encode(&nested(MOST_LEVELS + 1)).unwrap_err().code, 400);
         }
+    }
+
+    #[test]
+    fn no_more_is_written_than_etcd_takes() {
+        let of = |text: &str, times: usize| json!({"metadata": {"name": "x"}, "data": {"a": text.repeat(times)}});
+        let code = |object: &Value, before| bounded(object, before).map_or_else(|status| status.code, |_| 200);
+        let most = MOST_BYTES - encode(&of("", 0)).unwrap().len();
+        for text in ["x", "\"", "\\"] {
+            assert_eq!(code(&of(text, most), 0), 200, "{text}");
+            assert_eq!(code(&of(text, most + 1), 0), 413, "{text}");
+        }
+        let larger = of("x", most + 1);
+        assert_eq!(code(&larger, MOST_BYTES + 1), 413);
+        assert_eq!(code(&larger, MOST_BYTES + 2), 200, "what is too large may be made smaller");
+        let mut going = of("x", most + FOR_DELETION / 2);
+        meta::set_text(&mut going, "deletionTimestamp", "2026-01-01T00:00:00Z");
+        assert_eq!(code(&going, 0), 200, "and may go");
     }
 
     #[test]

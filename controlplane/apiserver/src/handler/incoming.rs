@@ -8,12 +8,8 @@ use http::{header, request::Parts};
 use http_body::Body;
 use http_body_util::BodyExt as _;
 
-use crate::limits::{self, Limits, Permit, RETRY_SECS};
+use crate::limits::{self, BODY_LIMIT, Limits, Permit, RETRY_SECS};
 
-/// Most bytes of a request body.
-///
-/// Source: `k8s.io/apiserver/pkg/server/config.go`, `MaxRequestBodyBytes`.
-const BODY_LIMIT: usize = 3 * 1024 * 1024;
 /// For the whole body of a request.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most of a body that nobody wants, and how long it is read.

@@ -1,4 +1,4 @@
-//! PUT of what is not there, and PUT without a version.
+//! PUT of what is not there, PUT without a version, and objects that grow.
 
 use coracle_auth::user::UserInfo;
 use serde_json::{Value, json};
@@ -59,4 +59,27 @@ async fn some_kinds_have_to_say_which_version_they_replace() {
     assert_eq!((code, &refused["message"]), (422, &json!(message)));
     assert_eq!(raw.put(&format!("{LEASES}/a"), made).await.0, 200);
     assert_eq!(raw.merge(&format!("{LEASES}/a"), json!({"spec": {"leaseDurationSeconds": 20}})).await.0, 200);
+}
+
+#[tokio::test]
+async fn an_object_does_not_grow_without_end() {
+    let raw = admin().await;
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "grow"}});
+    assert_eq!(raw.post(accounts, account).await.0, 201);
+    let path = format!("{accounts}/grow");
+    let kind = "application/strategic-merge-patch+json";
+    let more = |round: usize| {
+        let secrets: Vec<_> = (0..8000).map(|at| json!({"name": format!("{round}-{at}-{}", "x".repeat(60))})).collect();
+        json!({"secrets": secrets}).to_string()
+    };
+    let mut codes = Vec::new();
+    for round in 0..4 {
+        codes.push(raw.send("PATCH", &path, kind, more(round)).await.0);
+    }
+    assert_eq!(codes, [200, 200, 413, 413]);
+    let (code, answer) = raw.send("PATCH", &path, kind, more(2)).await;
+    assert_eq!((code, &answer["reason"]), (413, &json!("RequestEntityTooLarge")));
+    assert_eq!(answer["message"], "Request entity too large: limit is 1572864");
+    assert_eq!(raw.delete(&path, json!({})).await.0, 200);
 }

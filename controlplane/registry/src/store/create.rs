@@ -148,7 +148,7 @@ impl Store {
         companion: Option<&dyn Companion>,
     ) -> Result<Option<Bytes>, Status> {
         let key: Arc<str> = resource.key(meta::namespace(object), meta::name(object)).into();
-        let value = encode::encode(object)?;
+        let value = encode::bounded(object, 0)?;
         for _ in 0..COMPANION_TRIES {
             let write = Write { resource, new: object, old: None };
             let own = service_ips::companions(resource, None, Some(object));

@@ -239,7 +239,7 @@ impl Update<'_> {
     ) -> Result<Result<Bytes, Option<Current>>, Status> {
         let Self { store, target, current, .. } = self;
         encode::strip(&mut new);
-        let value = encode::encode(&new)?;
+        let value = encode::bounded(&new, current.json.len())?;
         if is_finished(resource, &new) {
             if target.options.dry_run {
                 return Ok(Ok(value));
