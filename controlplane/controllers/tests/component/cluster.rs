@@ -242,9 +242,9 @@ impl Agent {
                     "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"}});
                 let done: Result<Value, _> =
                     api.create_subresource("binding", &name, &PostParams::default(), &binding).await;
-                // One may go before it is bound.
+                // One may go, or begin to, before it is bound.
                 if let Err(error) = done
-                    && !matches!(&error, kube::Error::Api(status) if status.code == 404)
+                    && !matches!(&error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
                 {
                     panic!("bind {name}: {error}");
                 }
