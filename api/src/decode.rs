@@ -10,6 +10,7 @@
 //!
 //! Source: `k8s.io/apimachinery/pkg/runtime/serializer`, `k8s.io/apiserver/pkg/endpoints/handlers/create.go`.
 
+mod bounds;
 mod custom;
 mod go_json;
 mod protobuf;
@@ -160,6 +161,14 @@ pub fn decode_value(object: &Value, ty: Type, validation: FieldValidation) -> Re
     }
 }
 
+/// Whether a body that is JSON, but no object, such as a patch, may be given to a reader.
+///
+/// # Errors
+/// 400 if it holds too many values.
+pub fn check_json(body: &[u8]) -> Result<(), Status> {
+    bounds::check_json(body).map_err(Status::bad_request)
+}
+
 fn known(gvk: &Gvk) -> Result<Type, Status> {
     table().by_gvk(gvk).ok_or_else(|| Status::bad_request(not_registered(gvk)))
 }
@@ -175,6 +184,7 @@ fn parse(body: &[u8], content: ContentType, ty: Option<Type>, validation: FieldV
     let mut context = Context::new(validation != FieldValidation::Ignore);
     let object = match content {
         ContentType::Json => {
+            bounds::check_json(body).map_err(Failure::Raw)?;
             let mut deserializer = serde_json::Deserializer::from_slice(body);
             let found = ObjectSeed { context: &mut context, ty }.deserialize(&mut deserializer);
             let found = found.and_then(|object| deserializer.end().map(|()| object));

@@ -8,7 +8,9 @@ use jiff::Timestamp;
 use serde_json::{Map, Number, Value};
 
 use super::{
-    Parsed, scalar,
+    Parsed,
+    bounds::Nodes,
+    scalar,
     visit::{Failure, is_unset},
 };
 use crate::{
@@ -37,7 +39,9 @@ pub(super) fn parse(body: &[u8], ty: Type) -> Result<Parsed, Failure> {
     let fits = unknown.kind.is_empty() || table().by_gvk(&named) == Some(ty);
     let mut map = Map::new();
     if fits {
-        read_message(ty, [0; 2], unknown.raw, &mut map, 0).map_err(Failure::Mismatch)?;
+        let nodes = Nodes::new();
+        let at = Place { depth: 0, nodes: &nodes };
+        read_message(ty, [0; 2], unknown.raw, &mut map, at).map_err(Failure::Mismatch)?;
         for (key, text) in [("apiVersion", &unknown.api_version), ("kind", &unknown.kind)] {
             if !text.is_empty() {
                 map.insert(key.to_owned(), text.as_str().into());
@@ -145,15 +149,28 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Where in a body a value is, and what there is of it so far.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    depth: usize,
+    nodes: &'a Nodes,
+}
+
+impl Place<'_> {
+    fn deeper(self) -> Self {
+        Self { depth: self.depth + 1, ..self }
+    }
+}
+
 /// Reads a message into `map`. `via` are the tags of the embedded messages that it lies in.
 fn read_message(
     ty: Type,
     via: [u16; 2],
     bytes: &[u8],
     map: &mut Map<String, Value>,
-    depth: usize,
+    at: Place<'_>,
 ) -> Result<(), String> {
-    if depth > MAX_DEPTH {
+    if at.depth > MAX_DEPTH {
         return Err("proto: exceeded max depth".to_owned());
     }
     let mut reader = Reader(bytes);
@@ -165,20 +182,20 @@ fn read_message(
                 && via[1] == 0
                 && ty.embeds(inner)
             {
-                read_message(ty, inner, bytes, map, depth + 1)?;
+                read_message(ty, inner, bytes, map, at.deeper())?;
             }
             continue;
         };
-        read_field(&field, wire, map, depth)?;
+        read_field(&field, wire, map, at)?;
     }
     Ok(())
 }
 
-fn read_field(field: &Field, wire: Wire<'_>, map: &mut Map<String, Value>, depth: usize) -> Result<(), String> {
+fn read_field(field: &Field, wire: Wire<'_>, map: &mut Map<String, Value>, at: Place<'_>) -> Result<(), String> {
     let name = field.json_name;
     match field.kind {
         FieldKind::One(element) => {
-            match read_element(element, wire, name, depth)? {
+            match read_element(element, wire, name, at)? {
                 Some(value) if !is_unset(field, &value) => map.insert(name.to_owned(), value),
                 _ => None,
             };
@@ -192,20 +209,22 @@ fn read_field(field: &Field, wire: Wire<'_>, map: &mut Map<String, Value>, depth
                     let mut reader = Reader(packed);
                     while !reader.0.is_empty() {
                         let item = Wire::Varint(reader.varint()?);
-                        items.extend(read_element(element, item, name, depth)?);
+                        items.extend(read_element(element, item, name, at)?);
                     }
                 }
-                _ => items.extend(read_element(element, wire, name, depth)?),
+                _ => items.extend(read_element(element, wire, name, at)?),
             }
         }
         FieldKind::Map(element) => {
             let Wire::Bytes(entry) = wire else { return Err(wrong_type(name)) };
+            // The key; its value may be absent.
+            at.nodes.add()?;
             let (mut key, mut value) = (String::new(), None);
             let mut reader = Reader(entry);
             while let Some((tag, wire)) = reader.field()? {
                 match (tag, wire) {
                     (1, Wire::Bytes(text)) => key = lossy(text),
-                    (2, wire) => value = read_element(element, wire, name, depth)?,
+                    (2, wire) => value = read_element(element, wire, name, at)?,
                     _ => {}
                 }
             }
@@ -223,7 +242,8 @@ fn wrong_type(field: &str) -> String {
 }
 
 /// Reads one value; `None` where it stands for an absent one.
-fn read_element(element: Element, wire: Wire<'_>, field: &str, depth: usize) -> Result<Option<Value>, String> {
+fn read_element(element: Element, wire: Wire<'_>, field: &str, at: Place<'_>) -> Result<Option<Value>, String> {
+    at.nodes.add()?;
     let bytes = match (element, wire) {
         (Element::Bool, Wire::Varint(n)) => return Ok(Some((n != 0).into())),
         (Element::Int32 | Element::Int64, Wire::Varint(n)) => return Ok(Some(n.cast_signed().into())),
@@ -238,7 +258,7 @@ fn read_element(element: Element, wire: Wire<'_>, field: &str, depth: usize) -> 
         Element::Bytes => Some(Value::String(STANDARD.encode(bytes))),
         Element::Object(ty) => {
             let mut map = Map::new();
-            read_message(ty, [0; 2], bytes, &mut map, depth + 1)?;
+            read_message(ty, [0; 2], bytes, &mut map, at.deeper())?;
             Some(Value::Object(map))
         }
         Element::Time => read_time(bytes)?.map(|at| meta::time(at).into()),
@@ -254,12 +274,13 @@ fn read_element(element: Element, wire: Wire<'_>, field: &str, depth: usize) -> 
             let mut items = Vec::new();
             while let Some((tag, wire)) = reader.field()? {
                 if let (1, Wire::Bytes(text)) = (tag, wire) {
+                    at.nodes.add()?;
                     items.push(Value::String(lossy(text)));
                 }
             }
             Some(Value::Array(items))
         }
-        Element::RawExtension | Element::Json | Element::FieldsV1 => read_raw(bytes, depth)?,
+        Element::RawExtension | Element::Json | Element::FieldsV1 => read_raw(bytes, at)?,
         _ => return Err(wrong_type(field)),
     })
 }
@@ -311,7 +332,7 @@ fn read_int_or_string(bytes: &[u8]) -> Result<Value, String> {
 }
 
 /// JSON in a message, or another enveloped object, which may hold such a message again.
-fn read_raw(bytes: &[u8], depth: usize) -> Result<Option<Value>, String> {
+fn read_raw(bytes: &[u8], at: Place<'_>) -> Result<Option<Value>, String> {
     let mut reader = Reader(bytes);
     let mut raw: &[u8] = &[];
     while let Some((tag, wire)) = reader.field()? {
@@ -327,11 +348,12 @@ fn read_raw(bytes: &[u8], depth: usize) -> Result<Option<Value>, String> {
         let gvk = Gvk::from_api_version(&unknown.api_version, &unknown.kind);
         let ty = table().by_gvk(&gvk).ok_or_else(|| super::not_registered(&gvk))?;
         let mut map = Map::new();
-        read_message(ty, [0; 2], unknown.raw, &mut map, depth + 1)?;
+        read_message(ty, [0; 2], unknown.raw, &mut map, at.deeper())?;
         map.insert("apiVersion".to_owned(), unknown.api_version.into());
         map.insert("kind".to_owned(), unknown.kind.into());
         return Ok(Some(Value::Object(map)));
     }
+    at.nodes.add_json(raw)?;
     let value: Value = serde_json::from_slice(raw).map_err(|e| e.to_string())?;
     Ok((!value.is_null()).then_some(value))
 }

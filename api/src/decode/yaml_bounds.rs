@@ -10,13 +10,12 @@ use std::{borrow::Cow, collections::HashMap};
 
 use libyaml_safer::{EventData, Parser};
 
+use super::bounds::{MAX_NODES, too_many};
+
 /// Deepest nesting of collections: what the readers of JSON and YAML take.
 const MAX_DEPTH: usize = 127;
 /// Most that aliases may add, in bytes; a node counts for one.
 const MAX_ALIASED: usize = 1 << 20;
-/// Most scalars and collections, aliases spelled out. The reader holds some 200 bytes for each: 40 MB at the most. The
-/// largest manifests that are published, definitions of 1 MB, have a third of them.
-const MAX_NODES: usize = 200_000;
 
 /// Whether the text may be given to the reader.
 ///
@@ -131,7 +130,7 @@ impl Seen {
         self.all.bytes = self.all.bytes.saturating_add(held.bytes);
         self.all.nodes = self.all.nodes.saturating_add(held.nodes);
         if self.all.nodes > MAX_NODES {
-            return Err(format!("document contains more than {MAX_NODES} nodes"));
+            return Err(too_many());
         }
         Ok(())
     }

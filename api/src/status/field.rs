@@ -1,6 +1,9 @@
-//! What is wrong with the fields of an object, collected over a whole validation.
+//! What is wrong with the fields of an object, collected over a whole validation: the first of it, and how much more there
+//! is. Who sends a list of a million nothings is not told so a million times.
 //!
 //! Source: `k8s.io/apimachinery/pkg/util/validation/field/errors.go`.
+
+mod print;
 
 use std::{collections::HashSet, fmt};
 
@@ -8,11 +11,23 @@ use serde_json::Value;
 
 use super::{Cause, quote};
 
+/// Most errors that are told one by one, and most bytes of them together.
+const MOST: usize = 100;
+const MOST_BYTES: usize = 64 << 10;
+/// Most bytes of one text. Upstream bounds none of these.
+const MOST_OF_ONE: usize = 8 << 10;
+
 /// All that is wrong with an object, in the order found.
 ///
 /// Displays as upstream's aggregate: one error as it is, several as `[a, b]`, equal texts once.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct FieldErrors(Vec<FieldError>);
+pub struct FieldErrors {
+    told: Vec<FieldError>,
+    /// Of those that are told.
+    bytes: usize,
+    /// How many are not.
+    more: usize,
+}
 
 /// One thing wrong with one field.
 #[derive(Debug, Clone, PartialEq)]
@@ -98,8 +113,7 @@ impl FieldErrors {
     /// The same for a value that upstream prints otherwise than as JSON.
     pub fn invalid_text(&mut self, path: impl Into<String>, value: &str, detail: impl AsRef<str>) {
         let kind = FieldErrorKind::Invalid;
-        let body = format!("{}: {value}: {}", kind.title(), detail.as_ref());
-        self.0.push(FieldError { kind, path: path.into(), body });
+        self.add(kind, path, || format!("{}: {}: {}", kind.title(), print::cut(value), print::cut(detail.as_ref())));
     }
 
     /// A value that must be unique is there twice.
@@ -151,64 +165,85 @@ impl FieldErrors {
     /// Whether nothing is wrong.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.len() == 0
     }
 
     /// How much is wrong.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.told.len() + self.more
     }
 
-    /// The single errors.
+    /// The single errors that are told.
     pub fn iter(&self) -> impl Iterator<Item = &FieldError> {
-        self.0.iter()
+        self.told.iter()
     }
 
     /// Takes over what another validation found.
     pub fn extend(&mut self, others: Self) {
-        self.0.extend(others.0);
+        for FieldError { kind, path, body } in others.told {
+            self.add(kind, path, || body);
+        }
+        self.more += others.more;
     }
 
     /// The entries of `details.causes`.
     #[must_use]
     pub fn causes(&self) -> Vec<Cause> {
-        self.0
-            .iter()
-            .map(|e| Cause { kind: e.kind.reason().to_owned(), message: e.body.clone(), field: e.path.clone() })
-            .collect()
+        let told = self.told.iter().map(|error| Cause {
+            kind: error.kind.reason().to_owned(),
+            message: error.body.clone(),
+            field: error.path.clone(),
+        });
+        let more = self.more().map(|message| Cause {
+            kind: FieldErrorKind::TooMany.reason().to_owned(),
+            message,
+            field: String::new(),
+        });
+        told.chain(more).collect()
     }
 
     fn push(&mut self, kind: FieldErrorKind, path: impl Into<String>, value: Option<&Value>, detail: &str) {
-        let mut body = kind.title().to_owned();
-        if let Some(value) = value {
-            body.push_str(": ");
-            body.push_str(&print(value));
+        self.add(kind, path, || {
+            let mut body = kind.title().to_owned();
+            if let Some(value) = value {
+                body.push_str(": ");
+                body.push_str(&print::value(value));
+            }
+            if !detail.is_empty() {
+                body.push_str(": ");
+                body.push_str(&print::cut(detail));
+            }
+            body
+        });
+    }
+
+    /// The text is made for those that are told alone.
+    fn add(&mut self, kind: FieldErrorKind, path: impl Into<String>, body: impl FnOnce() -> String) {
+        if self.told.len() >= MOST || self.bytes >= MOST_BYTES {
+            self.more += 1;
+            return;
         }
-        if !detail.is_empty() {
-            body.push_str(": ");
-            body.push_str(detail);
-        }
-        self.0.push(FieldError { kind, path: path.into(), body });
+        let path: String = path.into();
+        let path = if path.len() > MOST_OF_ONE { print::cut(&path).into_owned() } else { path };
+        let body = body();
+        self.bytes += path.len() + body.len();
+        self.told.push(FieldError { kind, path, body });
+    }
+
+    fn more(&self) -> Option<String> {
+        (self.more > 0).then(|| format!("and {} more", self.more))
     }
 }
 
 impl fmt::Display for FieldErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut seen = HashSet::new();
-        let texts: Vec<String> = self.0.iter().map(ToString::to_string).filter(|t| seen.insert(t.clone())).collect();
+        let told = self.told.iter().map(ToString::to_string).filter(|text| seen.insert(text.clone()));
+        let texts: Vec<String> = told.chain(self.more()).collect();
         match texts.as_slice() {
             [one] => f.write_str(one),
             several => write!(f, "[{}]", several.join(", ")),
         }
-    }
-}
-
-/// A bad value as upstream prints it: text quoted, everything else as JSON.
-fn print(value: &Value) -> String {
-    match value {
-        Value::String(text) => quote(text),
-        Value::Null => "\"null\"".to_owned(),
-        other => other.to_string(),
     }
 }

@@ -80,3 +80,33 @@ fn json_form_reads_back() {
 fn quoting_is_gos() {
     assert_eq!(quote("a\"b\\c\n\u{1}ä"), r#""a\"b\\c\n\x01ä""#);
 }
+
+#[test]
+fn what_is_wrong_a_million_times_is_not_told_a_million_times() {
+    let mut errors = FieldErrors::new();
+    for index in 0..1_000_000 {
+        errors.required(format!("spec.ports[{index}].port"), "");
+    }
+    assert_eq!(errors.len(), 1_000_000);
+    let mut all = FieldErrors::new();
+    all.required("metadata.name", "");
+    all.extend(errors);
+    assert_eq!(all.len(), 1_000_001);
+    let status = Status::invalid(&Gvk::new("", "v1", "Service"), "s", all);
+    assert!(status.message.contains(": [metadata.name: Required value, spec.ports[0].port: Required value, "));
+    assert!(status.message.ends_with("spec.ports[98].port: Required value, and 999901 more]"), "{}", status.message);
+    let causes = status.details.unwrap().causes;
+    assert_eq!((causes.len(), causes[100].message.as_str()), (101, "and 999901 more"));
+}
+
+#[test]
+fn a_long_value_is_told_in_part() {
+    let mut errors = FieldErrors::new();
+    let long = json!("x".repeat(3 << 20));
+    for _ in 0..100 {
+        errors.invalid("data", &long, "must be short");
+    }
+    let answer = Status::invalid(&Gvk::new("", "v1", "ConfigMap"), "c", errors).to_json().to_string();
+    assert!(answer.len() < 256 << 10, "{} bytes", answer.len());
+    assert!(answer.contains(r#"xxx...\": must be short"#));
+}

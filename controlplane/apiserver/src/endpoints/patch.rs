@@ -2,7 +2,7 @@
 
 use coracle_admission::Operation;
 use coracle_api::{
-    meta, patch,
+    decode, meta, patch,
     resource::Gvk,
     schema,
     status::{FieldErrors, Status},
@@ -83,6 +83,7 @@ pub(crate) async fn patch(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
 
 /// The object of kind `gvk` with the patch applied.
 pub(crate) fn apply(call: &Call<'_>, gvk: &Gvk, format: Format, current: &Value) -> Result<Value, Status> {
+    decode::check_json(&call.body)?;
     match format {
         Format::Json => patch::json::apply(current, &call.body),
         Format::Merge => patch::merge::apply(current, &call.body),
