@@ -3,7 +3,7 @@
 //! Source: `k8s.io/apimachinery/pkg/api/validation/objectmeta.go` and `k8s.io/apiserver/pkg/registry/rest/{create,update}.go`
 //! at v1.37.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::HashSet};
 
 use coracle_api::{
     meta, name,
@@ -128,7 +128,7 @@ pub(crate) fn validate(resource: &Resource, object: &Value) -> FieldErrors {
 pub(crate) fn validate_update(new: &Value, old: &Value) -> FieldErrors {
     let mut errors = FieldErrors::default();
     if meta::is_terminating(old) {
-        let before = meta::finalizers(old);
+        let before: HashSet<_> = meta::finalizers(old).into_iter().collect();
         let added: Vec<_> = meta::finalizers(new).into_iter().filter(|one| !before.contains(one)).collect();
         if !added.is_empty() {
             let detail = format!(

@@ -2,7 +2,10 @@
 //!
 //! Source: `plugin/pkg/admission/noderestriction/admission.go` at v1.37.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::{BTreeSet, HashSet},
+    net::IpAddr,
+};
 
 use coracle_api::meta::{self, MIRROR};
 use coracle_auth::authz::node::References;
@@ -237,7 +240,7 @@ fn claim_without_its_size(claim: &Value) -> Value {
 /// # Errors
 /// The first that is no address.
 pub(super) fn added_addresses(node: &str, new: &Value, old: &Value) -> Result<Vec<IpAddr>, String> {
-    let before = meta::get_array(old, &["status", "addresses"]);
+    let before: HashSet<_> = meta::get_array(old, &["status", "addresses"]).iter().collect();
     let added = meta::get_array(new, &["status", "addresses"]).iter().filter(|address| !before.contains(address));
     let ips = added.filter(|address| matches!(meta::get_str(address, &["type"]), "InternalIP" | "ExternalIP"));
     let parsed = ips.map(|address| {

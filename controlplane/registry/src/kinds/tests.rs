@@ -1,3 +1,4 @@
+mod growth;
 mod minimal;
 
 use std::path::PathBuf;

@@ -2,6 +2,8 @@
 //!
 //! Source: `pkg/apis/admissionregistration/validation/validation.go` at v1.37.
 
+use std::collections::HashSet;
+
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
@@ -56,11 +58,10 @@ pub(super) fn policy(errors: &mut FieldErrors, spec: &Value) {
         }
     }
     rules::conditions(errors, "spec.matchConditions", &spec["matchConditions"]);
+    let mut names = HashSet::new();
     for (index, variable) in items(&spec["variables"]).iter().enumerate() {
         let path = format!("spec.variables[{index}]");
-        if check::required(errors, &format!("{path}.name"), &variable["name"])
-            && items(&spec["variables"])[..index].iter().any(|other| other["name"] == variable["name"])
-        {
+        if check::required(errors, &format!("{path}.name"), &variable["name"]) && !names.insert(&variable["name"]) {
             errors.duplicate(format!("{path}.name"), &variable["name"]);
         }
         check::required(errors, &format!("{path}.expression"), &variable["expression"]);

@@ -2,6 +2,8 @@
 //!
 //! Source: `pkg/registry/admissionregistration/validatingadmissionpolicybinding/strategy.go` at v1.37.
 
+use std::collections::HashSet;
+
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
@@ -61,11 +63,12 @@ fn actions(errors: &mut FieldErrors, actions: &Value) {
     if list.is_empty() {
         errors.required(PATH, "at least one validation action is required");
     }
+    let mut seen = HashSet::new();
     for (index, action) in list.iter().enumerate() {
         if !matches!(string(action), "Audit" | "Deny" | "Warn") {
             errors.not_supported(format!("{PATH}[{index}]"), action, &["Audit", "Deny", "Warn"]);
         }
-        if list[..index].contains(action) {
+        if !seen.insert(action) {
             errors.duplicate(format!("{PATH}[{index}]"), action);
         }
     }

@@ -3,7 +3,7 @@
 //! Source: `validateValidatingWebhook`, `validateMutatingWebhook` in
 //! `pkg/apis/admissionregistration/validation/validation.go` at v1.37.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
@@ -87,10 +87,11 @@ fn review_versions(errors: &mut FieldErrors, path: &str, versions: &Value) {
         errors.required(path, "must specify one of v1, v1beta1");
         return;
     }
+    let mut seen = HashSet::new();
     for (index, version) in list.iter().enumerate() {
         let path = format!("{path}[{index}]");
         check::invalid_all(errors, &path, version, name::dns_1035_label_errors(string(version)));
-        if list[..index].contains(version) {
+        if !seen.insert(version) {
             errors.invalid(&path, version, "duplicate version");
         }
     }

@@ -2,6 +2,8 @@
 //!
 //! Source: `validateJobSpec`, `ValidateJobSpecUpdate` in `pkg/apis/batch/validation/validation.go` at v1.37.
 
+use std::collections::HashSet;
+
 use coracle_api::{selector::LabelSelector, status::FieldErrors};
 use serde_json::Value;
 
@@ -124,12 +126,15 @@ fn failure_policy(errors: &mut FieldErrors, path: &str, spec: &Value) {
     if rules.len() > MAX_RULES {
         errors.too_many(&rules_path, rules.len(), MAX_RULES);
     }
+    let pod = &spec["template"]["spec"];
+    let containers = ["containers", "initContainers"].iter().flat_map(|list| items(&pod[*list]));
+    let containers: HashSet<_> = containers.map(|container| &container["name"]).collect();
     for (index, rule) in rules.iter().enumerate() {
-        failure_rule(errors, &format!("{rules_path}[{index}]"), rule, spec);
+        failure_rule(errors, &format!("{rules_path}[{index}]"), rule, spec, &containers);
     }
 }
 
-fn failure_rule(errors: &mut FieldErrors, path: &str, rule: &Value, spec: &Value) {
+fn failure_rule(errors: &mut FieldErrors, path: &str, rule: &Value, spec: &Value, containers: &HashSet<&Value>) {
     let action = &rule["action"];
     let action_path = format!("{path}.action");
     match string(action) {
@@ -147,7 +152,7 @@ fn failure_rule(errors: &mut FieldErrors, path: &str, rule: &Value, spec: &Value
         errors.invalid(path, rule, "specifying one of OnExitCodes and OnPodConditions is required");
     }
     if codes.is_object() {
-        exit_codes(errors, &format!("{path}.onExitCodes"), codes, &spec["template"]["spec"]);
+        exit_codes(errors, &format!("{path}.onExitCodes"), codes, containers);
     }
     if conditions.len() > MAX_PATTERNS {
         errors.too_many(format!("{path}.onPodConditions"), conditions.len(), MAX_PATTERNS);
@@ -160,13 +165,10 @@ fn failure_rule(errors: &mut FieldErrors, path: &str, rule: &Value, spec: &Value
     }
 }
 
-fn exit_codes(errors: &mut FieldErrors, path: &str, codes: &Value, pod: &Value) {
+fn exit_codes(errors: &mut FieldErrors, path: &str, codes: &Value, containers: &HashSet<&Value>) {
     check::one_of(errors, &format!("{path}.operator"), &codes["operator"], &["In", "NotIn"]);
     let container = &codes["containerName"];
-    let is_known = ["containers", "initContainers"]
-        .iter()
-        .any(|list| items(&pod[*list]).iter().any(|one| one["name"] == *container));
-    if container.is_string() && !is_known {
+    if container.is_string() && !containers.contains(container) {
         let message = "must be one of the container or initContainer names in the pod template";
         errors.invalid(format!("{path}.containerName"), container, message);
     }
@@ -177,11 +179,12 @@ fn exit_codes(errors: &mut FieldErrors, path: &str, codes: &Value, pod: &Value) 
     } else if values.len() > MAX_EXIT_CODES {
         errors.too_many(&values_path, values.len(), MAX_EXIT_CODES);
     }
+    let mut seen = HashSet::new();
     for (index, value) in values.iter().enumerate() {
         if codes["operator"] == "In" && *value == 0 {
             errors.invalid(format!("{values_path}[{index}]"), value, "must not be 0 for the In operator");
         }
-        if values[..index].contains(value) {
+        if !seen.insert(value) {
             errors.duplicate(format!("{values_path}[{index}]"), value);
         }
     }

@@ -1,5 +1,7 @@
 //! CertificateSigningRequest: how nodes and people obtain certificates from the cluster.
 
+use std::collections::HashSet;
+
 use base64::{Engine, engine::general_purpose::STANDARD};
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
@@ -163,12 +165,13 @@ fn usages(errors: &mut FieldErrors, usages: &Value) {
     if usages.is_empty() {
         errors.required("spec.usages", "");
     }
+    let mut seen = HashSet::new();
     for (index, usage) in usages.iter().enumerate() {
         let path = format!("spec.usages[{index}]");
         if !USAGES.contains(&string(usage)) {
             errors.not_supported(&path, usage, USAGES);
         }
-        if usages[..index].contains(usage) {
+        if !seen.insert(usage) {
             errors.duplicate(path, usage);
         }
     }
@@ -197,7 +200,8 @@ fn signer_name(errors: &mut FieldErrors, signer: &Value) {
 
 fn conditions(errors: &mut FieldErrors, object: &Value) {
     let conditions = items(&object["status"]["conditions"]);
-    let has = |kind: &str| conditions.iter().any(|condition| condition["type"] == kind);
+    let is_approved = conditions.iter().any(|condition| condition["type"] == "Approved");
+    let mut seen = HashSet::new();
     for (index, condition) in conditions.iter().enumerate() {
         let path = format!("status.conditions[{index}]");
         check::required(errors, &format!("{path}.type"), &condition["type"]);
@@ -206,11 +210,11 @@ fn conditions(errors: &mut FieldErrors, object: &Value) {
         if decided && string(&condition["status"]) != "True" && !string(&condition["status"]).is_empty() {
             errors.not_supported(format!("{path}.status"), &condition["status"], &["True"]);
         }
-        if condition["type"] == "Denied" && has("Approved") {
+        if condition["type"] == "Denied" && is_approved {
             let message = "Approved and Denied conditions are mutually exclusive";
             errors.invalid(format!("{path}.type"), &condition["type"], message);
         }
-        if conditions[..index].iter().any(|other| other["type"] == condition["type"]) {
+        if !seen.insert(&condition["type"]) {
             errors.duplicate(format!("{path}.type"), &condition["type"]);
         }
     }

@@ -2,6 +2,8 @@
 //!
 //! Source: `pkg/registry/certificates/clustertrustbundle/strategy.go`, `pkg/apis/certificates/validation` at v1.37.
 
+use std::collections::HashSet;
+
 use coracle_api::{name, status::FieldErrors};
 use rustls_pki_types::{CertificateDer, pem::PemObject as _};
 use serde_json::Value;
@@ -109,13 +111,13 @@ fn bundle(errors: &mut FieldErrors, bundle: &Value) {
         errors.too_long(PATH, bundle, MAX_BYTES);
         return;
     }
-    let mut seen: Vec<CertificateDer<'static>> = Vec::new();
+    let mut seen = HashSet::new();
     for (index, certificate) in CertificateDer::pem_slice_iter(text.as_bytes()).enumerate() {
         match certificate {
-            Ok(certificate) if seen.contains(&certificate) => {
+            Ok(certificate) if !seen.insert(certificate.to_vec()) => {
                 errors.invalid(PATH, &"<value omitted>".into(), format!("entry {index} is a duplicate"));
             }
-            Ok(certificate) => seen.push(certificate),
+            Ok(_) => {}
             Err(_) => errors.invalid(PATH, &"<value omitted>".into(), format!("entry {index} does not parse as X.509")),
         }
     }

@@ -1,6 +1,6 @@
 //! Node: a machine that runs pods.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use coracle_api::{name, status::FieldErrors};
 use serde_json::{Value, json};
@@ -107,8 +107,9 @@ impl Strategy for Node {
         let mut errors = FieldErrors::new();
         amounts(&mut errors, &new["status"]);
         let addresses = items(&new["status"]["addresses"]);
+        let mut seen = HashSet::new();
         for (index, address) in addresses.iter().enumerate() {
-            if addresses[..index].contains(address) {
+            if !seen.insert(address) {
                 errors.duplicate(format!("status.addresses[{index}]"), address);
             }
         }
@@ -220,6 +221,7 @@ fn empty_info() -> Value {
 
 fn taints(errors: &mut FieldErrors, path: &str, taints: &Value) {
     let taints = items(taints);
+    let mut seen = HashSet::new();
     for (index, taint) in taints.iter().enumerate() {
         let path = format!("{path}[{index}]");
         check::qualified_name(errors, &format!("{path}.key"), &taint["key"]);
@@ -228,7 +230,7 @@ fn taints(errors: &mut FieldErrors, path: &str, taints: &Value) {
             errors.invalid(format!("{path}.value"), &taint["value"], messages.join(";"));
         }
         scheduling::taint_effect(errors, &format!("{path}.effect"), &taint["effect"], false);
-        if taints[..index].iter().any(|other| other["key"] == taint["key"] && other["effect"] == taint["effect"]) {
+        if !seen.insert((&taint["key"], &taint["effect"])) {
             errors.duplicate(path, taint);
         }
     }

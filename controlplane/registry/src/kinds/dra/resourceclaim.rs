@@ -2,6 +2,8 @@
 //!
 //! Source: `pkg/registry/resource/resourceclaim/strategy.go` at v1.37.
 
+use std::collections::HashSet;
+
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
@@ -64,12 +66,13 @@ impl Strategy for ResourceClaim {
         let mut errors = FieldErrors::new();
         let (status, before) = (&new["status"], &old["status"]);
         let reserved = items(&status["reservedFor"]);
+        let mut seen = HashSet::new();
         for (index, consumer) in reserved.iter().enumerate() {
             let path = format!("status.reservedFor[{index}]");
             for field in ["resource", "name", "uid"] {
                 check::required(&mut errors, &format!("{path}.{field}"), &consumer[field]);
             }
-            if reserved[..index].iter().any(|other| other["uid"] == consumer["uid"]) {
+            if !seen.insert(&consumer["uid"]) {
                 errors.duplicate(format!("{path}.uid"), &consumer["uid"]);
             }
         }

@@ -2,6 +2,8 @@
 //!
 //! Source: `pkg/registry/resource/resourceslice/strategy.go` at v1.37.
 
+use std::collections::HashSet;
+
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
@@ -70,12 +72,13 @@ impl Strategy for ResourceSlice {
         if list.len() > MAX_DEVICES {
             errors.too_many("spec.devices", list.len(), MAX_DEVICES);
         }
+        let mut names = HashSet::new();
         for (index, device) in list.iter().enumerate() {
             let path = format!("spec.devices[{index}]");
             if check::required(&mut errors, &format!("{path}.name"), &device["name"]) {
                 check::dns_label(&mut errors, &format!("{path}.name"), &device["name"]);
             }
-            if list[..index].iter().any(|other| other["name"] == device["name"]) {
+            if !names.insert(&device["name"]) {
                 errors.duplicate(format!("{path}.name"), &device["name"]);
             }
             for (index, taint) in items(&device["taints"]).iter().enumerate() {

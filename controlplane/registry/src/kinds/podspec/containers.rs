@@ -3,7 +3,7 @@
 //! Source: `validateContainers`, `validateInitContainers`, `validateEphemeralContainers` in
 //! `pkg/apis/core/validation/validation.go` at v1.37.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use coracle_api::{name, scheduling::is_sidecar_json, status::FieldErrors};
 use serde_json::Value;
@@ -18,7 +18,8 @@ use crate::{
 pub(super) struct PodContext<'a> {
     /// Names of the good volumes.
     pub(super) volume_names: BTreeSet<&'a str>,
-    pub(super) volumes: &'a Value,
+    /// All of them, by name.
+    pub(super) volumes: HashMap<&'a Value, &'a Value>,
     pub(super) grace_secs: i64,
     /// A Pod, not a template.
     pub(super) is_pod: bool,
@@ -84,6 +85,7 @@ fn ephemeral_containers(errors: &mut FieldErrors, path: &str, spec: &Value, cont
     let lists = ["containers", "initContainers"];
     let mut names: BTreeSet<_> =
         lists.iter().flat_map(|list| items(&spec[*list])).map(|c| string(&c["name"])).collect();
+    let targets: BTreeSet<_> = items(&spec["containers"]).iter().map(|c| string(&c["name"])).collect();
     for (index, container) in items(&spec["ephemeralContainers"]).iter().enumerate() {
         let path = format!("{path}[{index}]");
         common(errors, &path, container, context);
@@ -91,7 +93,7 @@ fn ephemeral_containers(errors: &mut FieldErrors, path: &str, spec: &Value, cont
             errors.duplicate(format!("{path}.name"), &container["name"]);
         }
         let target = &container["targetContainerName"];
-        if !string(target).is_empty() && !items(&spec["containers"]).iter().any(|c| c["name"] == *target) {
+        if !string(target).is_empty() && !targets.contains(string(target)) {
             errors.not_found(format!("{path}.targetContainerName"), target);
         }
         for field in FORBIDDEN {
@@ -123,7 +125,7 @@ fn common(errors: &mut FieldErrors, path: &str, container: &Value, context: &Pod
     env::env(errors, &at("env"), &container["env"]);
     env::env_from(errors, &at("envFrom"), &container["envFrom"]);
     volumes::mounts(errors, &at("volumeMounts"), container, &context.volume_names);
-    volumes::devices(errors, &at("volumeDevices"), container, context.volumes);
+    volumes::devices(errors, &at("volumeDevices"), container, &context.volumes);
     check::one_of(errors, &at("imagePullPolicy"), &container["imagePullPolicy"], &["Always", "IfNotPresent", "Never"]);
     resources::container(errors, &at("resources"), &container["resources"]);
     security::container(errors, &at("securityContext"), &container["securityContext"], context.host_users);

@@ -76,7 +76,8 @@ fn spec_of(errors: &mut FieldErrors, path: &str, spec: &Value, is_pod: bool) {
     let volume_names = volumes::volumes(errors, &at("volumes"), &spec["volumes"]);
     let context = PodContext {
         volume_names,
-        volumes: &spec["volumes"],
+        // Of several of a name the first counts.
+        volumes: items(&spec["volumes"]).iter().rev().map(|volume| (&volume["name"], volume)).collect(),
         grace_secs: spec["terminationGracePeriodSeconds"].as_i64().unwrap_or(30),
         is_pod,
         host_users: spec["hostUsers"] != false,

@@ -2,7 +2,7 @@
 //!
 //! Source: `ValidateVolumes`, `ValidateVolumeMounts` in `pkg/apis/core/validation/validation.go` at v1.37.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
@@ -220,7 +220,9 @@ fn token(errors: &mut FieldErrors, path: &str, token: &Value) {
 /// `volumeMounts` of a container.
 pub(super) fn mounts(errors: &mut FieldErrors, path: &str, container: &Value, volumes: &BTreeSet<&str>) {
     let mut places = BTreeSet::new();
-    let devices = items(&container["volumeDevices"]);
+    let devices = items(&container["volumeDevices"]).iter();
+    let (device_names, device_places): (HashSet<_>, HashSet<_>) =
+        devices.map(|device| (&device["name"], &device["devicePath"])).unzip();
     for (index, mount) in items(&container["volumeMounts"]).iter().enumerate() {
         let index_path = format!("{path}[{index}]");
         let (name, place) = (&mount["name"], &mount["mountPath"]);
@@ -233,10 +235,10 @@ pub(super) fn mounts(errors: &mut FieldErrors, path: &str, container: &Value, vo
         if !places.insert(string(place)) {
             errors.invalid(&place_path, place, "must be unique");
         }
-        if devices.iter().any(|device| device["name"] == *name) {
+        if device_names.contains(name) {
             errors.invalid(&name_path, name, "must not already exist in volumeDevices");
         }
-        if devices.iter().any(|device| device["devicePath"] == *place) {
+        if device_places.contains(place) {
             errors.invalid(&place_path, place, "must not already exist as a path in volumeDevices");
         }
         mount_options(errors, path, &index_path, mount, container);
@@ -272,13 +274,13 @@ fn mount_options(errors: &mut FieldErrors, path: &str, index_path: &str, mount: 
 }
 
 /// `volumeDevices` of a container.
-pub(super) fn devices(errors: &mut FieldErrors, path: &str, container: &Value, volumes: &Value) {
+pub(super) fn devices(errors: &mut FieldErrors, path: &str, container: &Value, volumes: &HashMap<&Value, &Value>) {
     let mut places = BTreeSet::new();
     for (index, device) in items(&container["volumeDevices"]).iter().enumerate() {
         let path = format!("{path}[{index}]");
         let name_path = format!("{path}.name");
         check::required(errors, &name_path, &device["name"]);
-        match items(volumes).iter().find(|volume| volume["name"] == device["name"]) {
+        match volumes.get(&device["name"]) {
             None => errors.not_found(&name_path, &device["name"]),
             Some(volume) if !volume["persistentVolumeClaim"].is_object() && !volume["ephemeral"].is_object() => errors
                 .invalid(

@@ -2,7 +2,7 @@
 //!
 //! Source: `pkg/api/pod/warnings.go` at v1.37, of which this is the part that users meet.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use coracle_api::quantity::Quantity;
 use serde_json::Value;
@@ -53,6 +53,8 @@ const VOLUMES: &[(&str, &str)] = &[
 ];
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+/// With so many ports of the same number and protocol each is compared.
+const COMPARED: usize = 16;
 const NO_SELECTOR: &str = "a null labelSelector results in matching no pod";
 
 /// Warnings about a pod, whose `at` is empty, or about the template of one, such as `spec.template`.
@@ -220,18 +222,19 @@ fn fractions_of_bytes(warnings: &mut Vec<String>, path: &str, amounts: &Value) {
 
 /// Ports of all containers together: they share the pod's address.
 fn ports(warnings: &mut Vec<String>, path: &str, spec: &Value) {
-    let mut seen: Vec<(String, &Value)> = Vec::new();
+    let mut seen: HashMap<_, Vec<(String, &Value)>> = HashMap::new();
     for list in CONTAINER_LISTS {
         for (index, container) in items(&spec[list]).iter().enumerate() {
             for (number, port) in items(&container["ports"]).iter().enumerate() {
                 let path = format!("{path}.{list}[{index}].ports[{number}]");
-                let same =
-                    |other: &Value| ["containerPort", "protocol"].iter().all(|field| other[*field] == port[*field]);
-                for (at, other) in seen.iter().filter(|(_, other)| same(other)) {
+                let same = seen.entry([&port["containerPort"], &port["protocol"]]).or_default();
+                for (at, other) in same.iter() {
                     let what = port_clash(port, other);
                     warnings.extend(what.map(|what| format!("{path}: {what} port definition with {at}")));
                 }
-                seen.push((path, port));
+                if same.len() < COMPARED {
+                    same.push((path, port));
+                }
             }
         }
     }

@@ -2,6 +2,8 @@
 //!
 //! Source: `pkg/registry/storage/csidriver/strategy.go`, `pkg/apis/storage/validation` at v1.37.
 
+use std::collections::HashSet;
+
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
@@ -80,9 +82,10 @@ impl Strategy for CsiDriver {
         let policies = ["File", "None", "ReadWriteOnceWithFSType"];
         check::optional_one_of(&mut errors, "spec.fsGroupPolicy", &spec["fsGroupPolicy"], &policies);
         let requests = items(&spec["tokenRequests"]);
+        let mut audiences = HashSet::new();
         for (index, request) in requests.iter().enumerate() {
             let path = format!("spec.tokenRequests[{index}]");
-            if requests[..index].iter().any(|other| string(&other["audience"]) == string(&request["audience"])) {
+            if !audiences.insert(string(&request["audience"])) {
                 errors.duplicate(format!("{path}.audience"), &string(&request["audience"]).into());
             }
             let secs = &request["expirationSeconds"];

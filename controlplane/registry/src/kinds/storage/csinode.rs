@@ -2,6 +2,8 @@
 //!
 //! Source: `pkg/registry/storage/csinode/strategy.go`, `pkg/apis/storage/validation` at v1.37.
 
+use std::collections::{HashMap, HashSet};
+
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
@@ -54,6 +56,7 @@ impl Strategy for CsiNode {
     fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let drivers = items(&object["spec"]["drivers"]);
+        let mut names = HashSet::new();
         for (index, driver) in drivers.iter().enumerate() {
             let path = format!("spec.drivers[{index}]");
             super::driver_name(&mut errors, &format!("{path}.name"), &driver["name"]);
@@ -64,15 +67,15 @@ impl Strategy for CsiNode {
                 errors.invalid(format!("{path}.nodeID"), id, message);
             }
             check::not_negative(&mut errors, &format!("{path}.allocatable.count"), &driver["allocatable"]["count"]);
-            let keys = items(&driver["topologyKeys"]);
-            for (index, key) in keys.iter().enumerate() {
+            let mut keys = HashSet::new();
+            for key in items(&driver["topologyKeys"]) {
                 let path = format!("{path}.topologyKeys");
-                if keys[..index].contains(key) {
+                if !keys.insert(key) {
                     errors.duplicate(&path, key);
                 }
                 check::qualified_name(&mut errors, &path, key);
             }
-            if drivers[..index].iter().any(|other| other["name"] == driver["name"]) {
+            if !names.insert(&driver["name"]) {
                 errors.duplicate(format!("{path}.name"), &driver["name"]);
             }
         }
@@ -81,9 +84,10 @@ impl Strategy for CsiNode {
 
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = self.validate(new);
+        let drivers: HashMap<_, _> =
+            items(&new["spec"]["drivers"]).iter().rev().map(|driver| (&driver["name"], driver)).collect();
         for before in items(&old["spec"]["drivers"]) {
-            let drivers = items(&new["spec"]["drivers"]);
-            let Some(after) = drivers.iter().find(|driver| driver["name"] == before["name"]) else { continue };
+            let Some(after) = drivers.get(&before["name"]) else { continue };
             if ["nodeID", "topologyKeys"].iter().any(|field| after[*field] != before[*field]) {
                 errors.immutable("CSINodeDriver", after);
             }

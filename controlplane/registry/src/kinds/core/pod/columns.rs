@@ -2,6 +2,8 @@
 //!
 //! Source: `printPod` in `pkg/printers/internalversion/printers.go` at v1.37.
 
+use std::collections::{HashMap, HashSet};
+
 use coracle_api::scheduling::is_sidecar_json;
 use serde_json::{Value, json};
 
@@ -105,10 +107,12 @@ fn summarize(pod: &Value) -> Summary {
 /// those were restarted that run beside the containers.
 fn add_init_containers(pod: &Value, summary: &mut Summary) -> (bool, Summary) {
     let specs = cells::items(&pod["spec"]["initContainers"]);
+    let sidecar_names: HashSet<_> =
+        specs.iter().filter(|spec| is_sidecar_json(spec)).map(|spec| &spec["name"]).collect();
     let mut sidecars = Summary::default();
     for (index, status) in cells::items(&pod["status"]["initContainerStatuses"]).iter().enumerate() {
         summary.add_restarts(status);
-        let sidecar = specs.iter().any(|spec| spec["name"] == status["name"] && is_sidecar_json(spec));
+        let sidecar = sidecar_names.contains(&status["name"]);
         if sidecar {
             sidecars.add_restarts(status);
         }
@@ -179,6 +183,9 @@ fn readiness_gates(pod: &Value) -> String {
     if gates.is_empty() {
         return NONE.to_owned();
     }
-    let open = gates.iter().filter(|gate| condition_is_true(pod, cells::string(&gate["conditionType"]))).count();
+    let conditions = cells::items(&pod["status"]["conditions"]).iter().rev();
+    // Of several of a type the first counts.
+    let conditions: HashMap<_, _> = conditions.map(|one| (&one["type"], one["status"] == "True")).collect();
+    let open = gates.iter().filter(|gate| conditions.get(&gate["conditionType"]) == Some(&true)).count();
     format!("{open}/{}", gates.len())
 }

@@ -2,7 +2,10 @@
 //!
 //! Source: `ValidatePodStatusUpdate` in `pkg/apis/core/validation/validation.go` at v1.37.
 
-use std::net::IpAddr;
+use std::{
+    collections::{HashMap, HashSet},
+    net::IpAddr,
+};
 
 use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
@@ -35,14 +38,17 @@ pub(super) fn validate(errors: &mut FieldErrors, new: &Value, old: &Value) {
 
 /// At most one address of a family. What is there already may stay.
 fn addresses(errors: &mut FieldErrors, path: &str, new: &Value, old: &Value) {
-    let text = |entry: &Value| string(&entry["ip"]).to_owned();
-    let kept: Vec<String> = items(old).iter().map(text).collect();
+    fn text(entry: &Value) -> &str {
+        string(&entry["ip"])
+    }
+    let kept: HashSet<_> = items(old).iter().map(text).collect();
     let list = items(new);
+    let mut seen = HashSet::new();
     for (index, entry) in list.iter().enumerate() {
-        if !kept.contains(&text(entry)) {
+        if !kept.contains(text(entry)) {
             check::ip(errors, &format!("{path}[{index}].ip"), &entry["ip"]);
         }
-        if list[..index].iter().any(|other| other["ip"] == entry["ip"]) {
+        if !seen.insert(&entry["ip"]) {
             errors.duplicate(format!("{path}[{index}]"), entry);
         }
     }
@@ -56,12 +62,14 @@ fn addresses(errors: &mut FieldErrors, path: &str, new: &Value, old: &Value) {
 /// Those that the pod asks for, each once.
 fn resource_claims(errors: &mut FieldErrors, spec: &Value, statuses: &Value) {
     let statuses = items(statuses);
+    let asked: HashSet<_> = items(&spec["resourceClaims"]).iter().map(|claim| &claim["name"]).collect();
+    let mut seen = HashSet::new();
     for (index, status) in statuses.iter().enumerate() {
         let path = format!("status.resourceClaimStatuses[{index}].name");
-        if !items(&spec["resourceClaims"]).iter().any(|claim| claim["name"] == status["name"]) {
+        if !asked.contains(&status["name"]) {
             errors.invalid(&path, &status["name"], "must match the name of an entry in `spec.resourceClaims`");
         }
-        if statuses[..index].iter().any(|other| other["name"] == status["name"]) {
+        if !seen.insert(&status["name"]) {
             errors.duplicate(path, &status["name"]);
         }
     }
@@ -78,34 +86,36 @@ fn observed_generations(errors: &mut FieldErrors, status: &Value) {
 /// A container that has ended stays so where it is not to be started again: its end has been counted.
 fn ends(errors: &mut FieldErrors, list: &str, spec: &Value, (new, old): (&Value, &Value)) {
     let pod_policy = if list == "ephemeralContainerStatuses" { "Never" } else { string(&spec["restartPolicy"]) };
+    let goes_on = items(new).iter().filter(|after| !after["state"]["terminated"].is_object());
+    let goes_on: HashSet<_> = goes_on.map(|after| &after["name"]).collect();
+    let policies = own_policies(spec);
     for (index, before) in items(old).iter().enumerate() {
         let ended = &before["state"]["terminated"];
         if !ended.is_object() {
             continue;
         }
-        let policy = own_policy(spec, &before["name"]).unwrap_or(pod_policy);
+        let policy = policies.as_ref().map_or("Always", |own| own.get(&before["name"]).copied().unwrap_or(pod_policy));
         let may_start_again = match policy {
             "Always" | "" => true,
             "OnFailure" => ended["exitCode"] != 0 || list == "initContainerStatuses",
             _ => false,
         };
-        let goes_on = |after: &&Value| after["name"] == before["name"] && !after["state"]["terminated"].is_object();
-        if !may_start_again && items(new).iter().any(|after| goes_on(&after)) {
+        if !may_start_again && goes_on.contains(&before["name"]) {
             let message = "may not be transitioned to non-terminated state";
             errors.forbidden(format!("status.{list}[{index}].state"), message);
         }
     }
 }
 
-/// What a container says of itself. Where one has rules for starting again, they may start all again, and are not judged
-/// here.
-fn own_policy<'a>(spec: &'a Value, name: &Value) -> Option<&'a str> {
+/// What containers say of themselves, by name. Where one has rules for starting again, they may start all again, and are
+/// not judged here: `None`.
+fn own_policies(spec: &Value) -> Option<HashMap<&Value, &str>> {
     let containers = || ["containers", "initContainers"].into_iter().flat_map(|list| items(&spec[list]));
     if containers().any(|container| !items(&container["restartPolicyRules"]).is_empty()) {
-        return Some("Always");
+        return None;
     }
-    let own = containers().find(|container| container["name"] == *name)?;
-    Some(string(&own["restartPolicy"])).filter(|policy| !policy.is_empty())
+    let policies = containers().map(|container| (&container["name"], string(&container["restartPolicy"])));
+    Some(policies.filter(|(_, policy)| !policy.is_empty()).collect())
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@
 //! Source: `SetDefaults_Service` in `pkg/apis/core/v1/defaults.go`, `pkg/registry/core/service/{strategy,storage}` at
 //! v1.37.
 
+use std::collections::{HashMap, HashSet, VecDeque};
+
 use serde_json::{Value, json};
 
 use crate::{
@@ -129,17 +131,21 @@ fn needs_node_ports(spec: &Value) -> bool {
 }
 
 fn keep_node_ports(new: &mut Value, old: &Value) {
-    let mut free: Vec<_> = items(&old["ports"]).iter().filter(|port| !port["nodePort"].is_null()).collect();
     // What the client asks for explicitly is not given out a second time.
-    let asked: Vec<_> = items(&new["ports"]).iter().map(|port| port["nodePort"].clone()).collect();
-    free.retain(|port| !asked.contains(&port["nodePort"]));
+    let asked: HashSet<_> = items(&new["ports"]).iter().map(|port| port["nodePort"].clone()).collect();
+    let key = |port: &Value| ["port", "protocol"].map(|field| port[field].clone());
+    let mut free: HashMap<_, VecDeque<&Value>> = HashMap::new();
+    for port in items(&old["ports"]) {
+        if !port["nodePort"].is_null() && !asked.contains(&port["nodePort"]) {
+            free.entry(key(port)).or_default().push_back(&port["nodePort"]);
+        }
+    }
     fill::each(new, "ports", |port| {
         if port["nodePort"].as_i64().unwrap_or(0) != 0 {
             return;
         }
-        let same = |before: &&Value| before["port"] == port["port"] && before["protocol"] == port["protocol"];
-        if let Some(position) = free.iter().position(same) {
-            port["nodePort"] = free.remove(position)["nodePort"].clone();
+        if let Some(kept) = free.get_mut(&key(port)).and_then(VecDeque::pop_front) {
+            port["nodePort"] = kept.clone();
         }
     });
 }

@@ -127,10 +127,11 @@ fn cluster_ips(errors: &mut FieldErrors, spec: &Value) {
         return;
     }
     let families = items(&spec["ipFamilies"]);
+    let mut seen = BTreeSet::new();
     for (index, family) in families.iter().enumerate() {
         let path = format!("spec.ipFamilies[{index}]");
         check::optional_one_of(errors, &path, family, &["IPv4", "IPv6"]);
-        if families[..index].contains(family) {
+        if !seen.insert(string(family)) {
             errors.duplicate(path, family);
         }
     }
