@@ -250,7 +250,8 @@ pub(crate) fn spawn_node(
     tasks.add("collect garbage", gc::run(collector, shutdown.clone()));
     if let Some(ca) = parts.client_ca {
         let usage = Arc::default();
-        let server = server::ServerContext { ctx, client, ca, usage, rules: parts.rules, health: health.clone() };
+        let (health, connections) = (health.clone(), server::connections());
+        let server = server::ServerContext { ctx, client, ca, usage, rules: parts.rules, health, connections };
         tasks.add("serve the node's API", server::run(server, shutdown));
     }
 }

@@ -4,6 +4,7 @@
 //! 403, whatever the route.
 
 mod auth;
+mod connection;
 mod exec;
 mod logs;
 mod metrics;
@@ -18,15 +19,14 @@ mod websocket;
 use std::{sync::Arc, time::Duration};
 
 use coracle_api::kubelet_ca;
+use coracle_relay::Connections;
 use coracle_telemetry::{Chain, Health};
 use http::{Method, Request, Response, StatusCode};
-use hyper::{body::Incoming, service::service_fn};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper::body::Incoming;
 use k8s_openapi::api::core::v1::PodStatus;
 use rustls_pki_types::CertificateDer;
-use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsAcceptor;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     context::NodeContext,
@@ -39,8 +39,8 @@ use auth::Acceptor;
 use reply::{Body, ReplyError, exposition, json, text};
 pub(crate) use usage::Recorder;
 
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-const HEADER_LIMIT: Duration = Duration::from_secs(10);
+/// Most connections; those of nobody in particular go first. As many as the API server takes.
+const MOST_CONNECTIONS: usize = 4096;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// What the server needs.
@@ -52,6 +52,12 @@ pub(crate) struct ServerContext {
     pub(crate) usage: Arc<Recorder>,
     pub(crate) rules: RulesView,
     pub(crate) health: Health,
+    pub(crate) connections: Arc<Connections>,
+}
+
+/// None yet, and how many there may be.
+pub(crate) fn connections() -> Arc<Connections> {
+    Connections::new(MOST_CONNECTIONS)
 }
 
 /// Serves until `shutdown`.
@@ -82,7 +88,12 @@ async fn serve(server: ServerContext, shutdown: CancellationToken) {
         join::first_certificate(pem.as_bytes())
     };
     let renewal = Renewal { client: server.client.clone(), pki, purpose: purpose(), identity, announced_ca };
-    tokio::join!(keep_renewed(renewal, shutdown), accept(server.clone(), listener, acceptor));
+    let connections = Arc::clone(&server.connections);
+    let answer = move |request| {
+        let server = server.clone();
+        async move { route(&server, request).await }
+    };
+    tokio::join!(keep_renewed(renewal, shutdown), connection::accept(listener, acceptor, connections, answer));
 }
 
 async fn obtain(server: &ServerContext, purpose: Purpose, pki: &std::path::Path) -> Arc<join::Identity> {
@@ -104,56 +115,6 @@ async fn listen(server: &ServerContext) -> TcpListener {
             }
         }
         tokio::time::sleep(RETRY).await;
-    }
-}
-
-async fn accept(server: ServerContext, listener: TcpListener, acceptor: Acceptor) {
-    // Streams end with the process; nothing waits for them.
-    let connections = TaskTracker::new();
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => match acceptor.current() {
-                Ok(acceptor) => {
-                    let server = server.clone();
-                    connections.spawn(async move { connection(server, acceptor, stream).await });
-                }
-                Err(error) => {
-                    tracing::error!(error = &error as &dyn std::error::Error, "set up TLS of the node's API");
-                }
-            },
-            Err(error) => {
-                tracing::warn!(error = %Chain(&error), "accept a connection");
-                tokio::time::sleep(RETRY / 10).await;
-            }
-        }
-    }
-}
-
-async fn connection(server: ServerContext, acceptor: TlsAcceptor, stream: TcpStream) {
-    let _ = stream.set_nodelay(true);
-    let stream = match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => {
-            tracing::debug!(error = %Chain(&error), "TLS handshake");
-            return;
-        }
-        Err(_) => return,
-    };
-    let caller = auth::caller(stream.get_ref().1);
-    let service = service_fn(move |request: Request<Incoming>| {
-        let (server, caller) = (server.clone(), caller.clone());
-        async move {
-            let response = match auth::admit(&caller) {
-                Ok(()) => route(&server, request).await,
-                Err(error) => Err(error),
-            };
-            Ok::<_, std::convert::Infallible>(response.unwrap_or_else(ReplyError::into_response))
-        }
-    });
-    let mut builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-    builder.http1().header_read_timeout(HEADER_LIMIT).timer(hyper_util::rt::TokioTimer::new());
-    if let Err(error) = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await {
-        tracing::debug!(error = %Chain(&*error), "serve a connection of the node's API");
     }
 }
 

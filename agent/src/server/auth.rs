@@ -98,14 +98,14 @@ pub(super) fn admit(caller: &Option<Caller>) -> Result<(), ReplyError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use rustls_pki_types::pem::PemObject as _;
 
     use super::*;
     use crate::join::{Stored, csr};
 
     /// An authority called so.
-    fn authority(name: &str) -> (rcgen::Issuer<'static, rcgen::KeyPair>, rcgen::Certificate) {
+    pub(in crate::server) fn authority(name: &str) -> (rcgen::Issuer<'static, rcgen::KeyPair>, rcgen::Certificate) {
         let key = rcgen::KeyPair::generate().expect("key");
         let mut params = rcgen::CertificateParams::new(Vec::new()).expect("params");
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     /// A certificate of `issuer` and its key, both PEM.
-    fn issue(issuer: &rcgen::Issuer<'_, rcgen::KeyPair>, name: &str) -> csr::Pair {
+    pub(in crate::server) fn issue(issuer: &rcgen::Issuer<'_, rcgen::KeyPair>, name: &str) -> csr::Pair {
         let key = rcgen::KeyPair::generate().expect("key");
         let mut params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("params");
         params.distinguished_name.push(rcgen::DnType::CommonName, name);
@@ -123,24 +123,36 @@ mod tests {
         csr::Pair { certificate, key: key.serialize_pem() }
     }
 
-    /// Whether somebody with `pair` comes through the handshake.
-    async fn comes_in(acceptor: &Acceptor, roots: &[&rcgen::Certificate], pair: &csr::Pair) -> bool {
+    /// A client that believes `roots`, with a certificate or without.
+    pub(in crate::server) fn connector(
+        roots: &[&rcgen::Certificate],
+        pair: Option<&csr::Pair>,
+    ) -> tokio_rustls::TlsConnector {
         let mut store = RootCertStore::empty();
         for root in roots {
             store.add(root.der().clone()).expect("root");
         }
-        let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes()).collect::<Result<_, _>>();
-        let key = rustls_pki_types::PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).expect("key");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("versions")
-            .with_root_certificates(store)
-            .with_client_auth_cert(chain.expect("chain"), key)
-            .expect("client");
+            .with_root_certificates(store);
+        let config = match pair {
+            Some(pair) => {
+                let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes()).collect::<Result<_, _>>();
+                let key = rustls_pki_types::PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).expect("key");
+                config.with_client_auth_cert(chain.expect("chain"), key).expect("client")
+            }
+            None => config.with_no_client_auth(),
+        };
+        tokio_rustls::TlsConnector::from(Arc::new(config))
+    }
+
+    /// Whether somebody with `pair` comes through the handshake.
+    async fn comes_in(acceptor: &Acceptor, roots: &[&rcgen::Certificate], pair: &csr::Pair) -> bool {
+        let connector = connector(roots, Some(pair));
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let name = rustls_pki_types::ServerName::try_from("127.0.0.1").expect("name");
-        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
         let acceptor = acceptor.current().expect("acceptor");
         // The client believes to be through before the server has looked at its certificate.
         let (accepted, _client) = tokio::join!(acceptor.accept(ours), connector.connect(name, theirs));

@@ -42,6 +42,16 @@ pub(super) async fn agent(server: &ServerContext) -> String {
         "The number of pods the kubelet is being instructed to run.",
         count(desired),
     );
+    let (strangers, admitted) = server.connections.counted();
+    let name = "coracle_node_api_connections";
+    out.family(
+        name,
+        Kind::Gauge,
+        "Connections to the node's API, by whether their client has shown that it may use it",
+    );
+    for (state, number) in [("admitted", admitted), ("unidentified", strangers)] {
+        out.sample(name, &[("state", state)], count(number));
+    }
     ProcessFigures::own().write(&mut out);
     out.finish()
 }

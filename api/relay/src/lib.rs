@@ -1,6 +1,7 @@
 //! Joins two connections byte for byte, and loses nothing that one side said before it ended.
 //!
-//! The API server does it between a client and a node, the agent between the API server and a pod.
+//! The API server does it between a client and a node, the agent between the API server and a pod. Both have a port that
+//! anybody reaches: [`Connections`] says who goes when there are too many, [`Peer`] when one is gone.
 //!
 //! Not tokio's `copy_bidirectional`: that drops what it holds when a read fails, and ends both directions when one
 //! fails. A node that ends its connection without TLS' own farewell, or a client's ping that comes too late, would so
@@ -9,8 +10,13 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests"))]
 
+mod connections;
+mod peer;
+
 use std::time::Duration;
 
+pub use connections::{Connections, Slot};
+pub use peer::Peer;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 const PIECE: usize = 32 * 1024;

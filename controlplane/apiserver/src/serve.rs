@@ -1,16 +1,16 @@
 //! Listening: TLS with optional client certificates, HTTP/1.1 and HTTP/2 on one port.
 //!
-//! Bounded everywhere: connections by number, and those of nobody in particular by time as well (`connections`); the
+//! Bounded everywhere: connections by number, and those of nobody in particular by time as well ([`Connections`]); the
 //! handshake, the headers and answers that do not get on by time; bodies and requests in flight by the handler.
 
 pub(crate) mod connection;
-mod connections;
 mod socket;
 mod tls;
 
 use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 
 use coracle_auth::authn::x509;
+use coracle_relay::{Connections, Slot};
 use coracle_telemetry::Chain;
 use http::{Request, Response};
 use hyper::{body::Incoming, service::service_fn};
@@ -28,7 +28,6 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     connection::{Connection, Verdict, Watchman},
-    connections::{Connections, Slot},
     socket::Socket,
 };
 use crate::{body::Held, error::ApiServerError, handler, progress::Streams, source::Source, state::State};

@@ -7,9 +7,10 @@ use std::{
 
 use coracle_api::status::Status;
 use coracle_auth::authn::x509::Holder;
+use coracle_relay::Slot;
 use tokio::time::Instant;
 
-use super::{connections::Slot, socket::Socket};
+use super::socket::Socket;
 use crate::{
     limits::{Asking, Limits, Permit, Place},
     progress::Progress,

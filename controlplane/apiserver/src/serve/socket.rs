@@ -5,24 +5,17 @@ use std::{
     pin::Pin,
     sync::{Arc, OnceLock},
     task::{Context, Poll, ready},
-    time::Duration,
 };
 
+use coracle_relay::Peer;
 use futures::FutureExt as _;
-use socket2::{SockRef, TcpKeepalive};
+use socket2::SockRef;
 use tokio::{
     io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
     net::TcpStream,
 };
 
 use super::connection::Connection;
-
-/// A peer that is gone without a word is asked after this time, three times, and then given up.
-const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-const KEEPALIVE_RETRIES: u32 = 3;
-/// What was sent must have been taken by then: whoever pauses a long output has time, a dead peer has an end.
-const USER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The connection. Its clones are the same connection.
 #[derive(Clone)]
@@ -37,16 +30,7 @@ struct Inner {
 impl Socket {
     /// Takes `stream`, and has the kernel watch its peer.
     pub(super) fn new(stream: TcpStream) -> Self {
-        // Small answers must not wait for acknowledgements.
-        let _ = stream.set_nodelay(true);
-        let keepalive = TcpKeepalive::new()
-            .with_time(KEEPALIVE_IDLE)
-            .with_interval(KEEPALIVE_INTERVAL)
-            .with_retries(KEEPALIVE_RETRIES);
-        let socket = SockRef::from(&stream);
-        // Best effort: a connection without them is still bounded by everything else.
-        let _ = socket.set_tcp_keepalive(&keepalive);
-        let _ = socket.set_tcp_user_timeout(Some(USER_TIMEOUT));
+        Peer::watch(&stream);
         Self(Arc::new(Inner { stream, kept: OnceLock::new() }))
     }
 

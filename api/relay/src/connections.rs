@@ -1,4 +1,4 @@
-//! All connections of a server: how many there are, and who goes when there are too many.
+//! All connections of a server that anybody reaches: how many there are, and who goes when there are too many.
 //!
 //! A connection whose client has not shown who it is has no claim: when there are too many from its address, or too many
 //! at all, the oldest of those goes. So whoever comes gets its turn to say who it is, however many others only wait; and
@@ -23,7 +23,7 @@ const INTRODUCTION: Duration = Duration::from_secs(2);
 const FOR_LOOPBACK: usize = 256;
 
 /// The connections.
-pub(super) struct Connections {
+pub struct Connections {
     most: usize,
     state: Mutex<State>,
 }
@@ -44,7 +44,7 @@ struct Stranger {
 }
 
 /// One of them, as long as it lives.
-pub(super) struct Slot {
+pub struct Slot {
     connections: Arc<Connections>,
     number: u64,
     leave: CancellationToken,
@@ -52,12 +52,15 @@ pub(super) struct Slot {
 }
 
 impl Connections {
-    pub(super) fn new(most: usize) -> Arc<Self> {
+    /// No more than `most`, but for this machine itself.
+    #[must_use]
+    pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { most, state: Mutex::default() })
     }
 
     /// Lets one in from `source`, for which another may have to go; `None` if all that are there have a claim.
-    pub(super) fn admit(self: &Arc<Self>, source: IpAddr) -> Option<Slot> {
+    #[must_use]
+    pub fn admit(self: &Arc<Self>, source: IpAddr) -> Option<Slot> {
         let mut state = self.state.lock();
         if state.by_source.get(&source).is_some_and(|count| *count >= OF_A_STRANGER) {
             state.evict(|stranger| stranger.source == source && stranger.since.elapsed() >= INTRODUCTION);
@@ -72,6 +75,13 @@ impl Connections {
         state.strangers.insert(number, Stranger { source, since: Instant::now(), leave: leave.clone() });
         *state.by_source.entry(source).or_default() += 1;
         Some(Slot { connections: Arc::clone(self), number, leave, is_settled: false.into() })
+    }
+
+    /// How many there are: of strangers, and of those with a claim.
+    #[must_use]
+    pub fn counted(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.strangers.len(), state.settled)
     }
 }
 
@@ -102,7 +112,7 @@ impl State {
 
 impl Slot {
     /// Its client has shown who it is.
-    pub(super) fn settle(&self) {
+    pub fn settle(&self) {
         let mut state = self.connections.state.lock();
         // One that has just been sent away stays away.
         if state.remove(self.number).is_some() {
@@ -112,7 +122,8 @@ impl Slot {
     }
 
     /// Told when it has to go for another.
-    pub(super) fn leave(&self) -> CancellationToken {
+    #[must_use]
+    pub fn leave(&self) -> CancellationToken {
         self.leave.clone()
     }
 }
@@ -139,9 +150,9 @@ mod tests {
     }
 
     fn counted(connections: &Connections) -> (usize, usize) {
-        let state = connections.state.lock();
-        assert_eq!(state.by_source.values().sum::<usize>(), state.strangers.len());
-        (state.strangers.len(), state.settled)
+        let by_source: usize = connections.state.lock().by_source.values().sum();
+        assert_eq!(by_source, connections.counted().0);
+        connections.counted()
     }
 
     #[test]
