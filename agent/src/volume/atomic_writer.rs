@@ -35,8 +35,23 @@ pub(super) fn write(dir: &Path, payload: &Payload, group: Option<i64>) -> Result
         link_and_sweep(dir, payload, stamp)?;
         return Ok(false);
     }
+    refuse_files_within_files(payload)?;
+    // Of a writer that died.
+    sweep(dir, |name| old.as_deref() != Some(Path::new(name)))?;
     let stamp = format!("..{}", k8s_openapi::jiff::Timestamp::now().strftime("%Y_%m_%d_%H_%M_%S.%N"));
     let fresh = dir.join(&stamp);
+    if let Err(error) = fill(dir, &stamp, payload, group) {
+        // Each further try would leave a copy beside it, perhaps in memory. What cannot be removed is swept by the next.
+        let _ = remove_tree(&fresh);
+        return Err(error);
+    }
+    link_and_sweep(dir, payload, Path::new(&stamp))?;
+    Ok(true)
+}
+
+/// Writes all files and has readers see them.
+fn fill(dir: &Path, stamp: &str, payload: &Payload, group: Option<i64>) -> Result<(), KindError> {
+    let fresh = dir.join(stamp);
     make_dir(&fresh)?;
     for (path, file) in payload {
         write_file(&fresh.join(path), file)?;
@@ -47,10 +62,35 @@ pub(super) fn write(dir: &Path, payload: &Payload, group: Option<i64>) -> Result
     }
     let temporary = dir.join(NEW_DATA);
     let _ = fs::remove_file(&temporary);
-    symlink(&stamp, &temporary).map_err(KindError::io("link", &temporary))?;
-    fs::rename(&temporary, &data).map_err(KindError::io("rename", &temporary))?;
-    link_and_sweep(dir, payload, Path::new(&stamp))?;
-    Ok(true)
+    symlink(stamp, &temporary).map_err(KindError::io("link", &temporary))?;
+    fs::rename(&temporary, dir.join(DATA)).map_err(KindError::io("rename", &temporary))
+}
+
+/// A name is a file's or a directory's.
+fn refuse_files_within_files(payload: &Payload) -> Result<(), KindError> {
+    let is_file = |path: &str| payload.contains_key(path);
+    for path in payload.keys() {
+        let mut above = path.as_str();
+        while let Some((parent, _)) = above.rsplit_once('/') {
+            if is_file(parent) {
+                return Err(KindError::FileWithinFile { path: path.clone(), file: parent.to_owned() });
+            }
+            above = parent;
+        }
+    }
+    Ok(())
+}
+
+/// Removes what is neither a file's link nor in use.
+fn sweep(dir: &Path, is_unused: impl Fn(&str) -> bool) -> Result<(), KindError> {
+    for entry in fs::read_dir(dir).map_err(KindError::io("read", dir))?.flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("..") && name != DATA && is_unused(&name) {
+            remove_tree(&entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// A link for each name at the top, and nothing else beside the files in use.
@@ -67,11 +107,9 @@ fn link_and_sweep(dir: &Path, payload: &Payload, stamp: &Path) -> Result<(), Kin
         let name = name.to_string_lossy();
         if !name.starts_with("..") && !tops.contains(name.as_ref()) {
             fs::remove_file(entry.path()).map_err(KindError::io("remove", &entry.path()))?;
-        } else if name.starts_with("..") && name != DATA && Path::new(name.as_ref()) != stamp {
-            remove_tree(&entry.path())?;
         }
     }
-    Ok(())
+    sweep(dir, |name| Path::new(name) != stamp)
 }
 
 /// Whether something has been written there.

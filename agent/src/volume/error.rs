@@ -21,6 +21,8 @@ pub(crate) enum KindError {
     NoKey { kind: &'static str, key: String },
     #[error("invalid path {path:?}: must be relative and without `..`")]
     BadPath { path: String },
+    #[error("invalid path {path:?}: {file:?} is a file")]
+    FileWithinFile { path: String, file: String },
     #[error("hostPath type check failed: {path} {problem}")]
     HostPath { path: String, problem: &'static str },
     #[error("this node knows no volume plugin for it")]

@@ -16,6 +16,9 @@ use super::{
 };
 use crate::runtime::types::PodUid;
 
+/// The largest that a kernel has.
+const PAGE: u64 = 64 * 1024;
+
 /// Where a kind's files come from.
 #[async_trait]
 pub(super) trait FileSource: Send + Sync {
@@ -47,6 +50,12 @@ impl<S: FileSource> FileVolumes<S> {
     }
 }
 
+/// What the files take at most, each in pages of its own. These volumes are the node's to pay for, no pod's.
+fn room(payload: &Payload) -> u64 {
+    let pages = |bytes: usize| u64::try_from(bytes).map_or(u64::MAX, |bytes| (bytes / PAGE + 1).saturating_mul(PAGE));
+    payload.values().map(|file| pages(file.data.len())).fold(PAGE, u64::saturating_add)
+}
+
 #[async_trait]
 impl<S: FileSource> VolumePlugin for FileVolumes<S> {
     fn name(&self) -> &'static str {
@@ -71,8 +80,13 @@ impl<S: FileSource> VolumePlugin for FileVolumes<S> {
         let (in_memory, fs_group, mounter) = (self.source.in_memory(), wanted.fs_group(), Arc::clone(&self.mounter));
         blocking(move || {
             make_dir(&dir)?;
+            let room = room(&payload);
             if in_memory && !mounter.is_mount_point(&dir) {
-                mounter.mount_tmpfs(&dir, &Tmpfs::default()).map_err(KindError::io("mount tmpfs on", &dir))?;
+                let tmpfs = Tmpfs { size_bytes: Some(room), ..Tmpfs::default() };
+                mounter.mount_tmpfs(&dir, &tmpfs).map_err(KindError::io("mount tmpfs on", &dir))?;
+            } else if in_memory {
+                // The old files are there until the new ones are.
+                mounter.set_room(&dir, room).map_err(KindError::io("resize", &dir))?;
             }
             atomic_writer::write(&dir, &payload, fs_group)?;
             Ok(dir)
@@ -82,5 +96,22 @@ impl<S: FileSource> VolumePlugin for FileVolumes<S> {
 
     fn forget(&self, pod: &PodUid) {
         self.source.forget(pod);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volume::payload::FileProjection;
+
+    #[test]
+    fn a_volume_in_memory_has_room_for_its_files_alone() {
+        let payload = |sizes: &[usize]| {
+            let files = sizes.iter().enumerate();
+            files.map(|(at, size)| (at.to_string(), FileProjection::new(vec![0; *size], 0o644))).collect()
+        };
+        assert_eq!(room(&payload(&[])), PAGE);
+        assert_eq!(room(&payload(&[1, 0])), 3 * PAGE);
+        assert_eq!(room(&payload(&[1 << 20])), (1 << 20) + 2 * PAGE);
     }
 }

@@ -8,7 +8,10 @@ use std::{
     path::Path,
 };
 
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::{
+    mount::{MntFlags, MsFlags, mount, umount2},
+    sys::statvfs::statvfs,
+};
 
 use crate::{mounts, swap};
 
@@ -16,6 +19,8 @@ use crate::{mounts, swap};
 pub(crate) trait Mounter: Send + Sync + 'static {
     /// Mounts a tmpfs.
     fn mount_tmpfs(&self, target: &Path, tmpfs: &Tmpfs) -> io::Result<()>;
+    /// Lets a tmpfs take so many bytes more than it holds, and not more than that.
+    fn set_room(&self, target: &Path, bytes: u64) -> io::Result<()>;
     /// Bind-mounts what `source` is open on.
     fn bind(&self, source: BorrowedFd<'_>, target: &Path) -> io::Result<()>;
     /// Whether something is mounted exactly there.
@@ -56,6 +61,21 @@ impl Mounter for SystemMounter {
         mount(Some("tmpfs"), target, Some("tmpfs"), flags, Some(options.as_str())).map_err(io::Error::from)
     }
 
+    fn set_room(&self, target: &Path, bytes: u64) -> io::Result<()> {
+        let found = statvfs(target)?;
+        let used = found.blocks().saturating_sub(found.blocks_free()).saturating_mul(found.fragment_size());
+        let flags = MsFlags::MS_REMOUNT | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        let remount = |noswap: bool| {
+            let tmpfs = Tmpfs { size_bytes: Some(used.saturating_add(bytes)), ..Tmpfs::default() };
+            mount(None::<&str>, target, None::<&str>, flags, Some(tmpfs.options(noswap).as_str()))
+        };
+        // The kernel wants to hear of swap what it heard at first; an earlier release said nothing.
+        if swap::is_avoidable() && remount(true).is_ok() {
+            return Ok(());
+        }
+        remount(false).map_err(io::Error::from)
+    }
+
     fn bind(&self, source: BorrowedFd<'_>, target: &Path) -> io::Result<()> {
         let source = format!("/proc/self/fd/{}", source.as_raw_fd());
         mount(Some(source.as_str()), target, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)
@@ -81,6 +101,10 @@ pub(crate) struct NoMounts;
 #[cfg(test)]
 impl Mounter for NoMounts {
     fn mount_tmpfs(&self, _: &Path, _: &Tmpfs) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn set_room(&self, _: &Path, _: u64) -> io::Result<()> {
         Ok(())
     }
 

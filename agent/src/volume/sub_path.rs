@@ -146,6 +146,10 @@ mod tests {
             unreachable!("no tmpfs here")
         }
 
+        fn set_room(&self, _: &Path, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+
         fn bind(&self, source: BorrowedFd<'_>, target: &Path) -> io::Result<()> {
             assert!(self.0.lock().expect("lock").insert(target.to_owned()), "mounted over {}", target.display());
             fs::remove_file(target)?;

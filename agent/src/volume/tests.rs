@@ -49,6 +49,29 @@ fn files_are_exchanged_as_a_whole() {
 }
 
 #[test]
+fn a_try_that_fails_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().expect("directory");
+    let hidden = |dir: &std::path::Path| {
+        let names = std::fs::read_dir(dir).expect("directory").flatten().map(|entry| entry.file_name());
+        names.filter(|name| name.to_string_lossy().starts_with("..")).count()
+    };
+    let within = payload(&[("zz", "1"), ("zz/y", "2")]);
+    let error = atomic_writer::write(dir.path(), &within, None).expect_err("a file within a file");
+    assert_eq!(error.to_string(), "invalid path \"zz/y\": \"zz\" is a file");
+    // No file system takes such a name.
+    let too_long = payload(&[("a", "1"), (&"n".repeat(300), "2")]);
+    for _ in 0..2 {
+        atomic_writer::write(dir.path(), &too_long, None).expect_err("too long");
+        assert_eq!(hidden(dir.path()), 0);
+    }
+    assert!(atomic_writer::write(dir.path(), &payload(&[("a", "1")]), None).expect("write"));
+    std::fs::create_dir(dir.path().join("..2026_01_01_of_a_writer_that_died")).expect("directory");
+    atomic_writer::write(dir.path(), &too_long, None).expect_err("too long");
+    assert_eq!(hidden(dir.path()), 2, "..data and its target");
+    assert_eq!(shown(dir.path()), texts(&[("a", "1")]), "what was there stays");
+}
+
+#[test]
 fn nested_paths_and_modes_are_kept() {
     let dir = tempfile::tempdir().expect("directory");
     atomic_writer::write(dir.path(), &payload(&[("d/e/f", "x")]), None).expect("write");
