@@ -9,8 +9,10 @@
 
 mod conntrack;
 pub(crate) mod health;
+mod holdings;
 mod service_route;
 mod sources;
+mod turns;
 
 use std::{net::IpAddr, time::Duration};
 
@@ -28,8 +30,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::service_route::ServiceRoute;
 pub use self::sources::Sources;
+use self::{holdings::Holdings, service_route::ServiceRoute, turns::Turns};
 
 /// Changes are written at once as long as they come slower than this on average...
 const WRITE_INTERVAL: Duration = Duration::from_millis(25);
@@ -54,6 +56,8 @@ pub struct ProxyConfig {
     pub pod_interface: Option<String>,
     /// How often the kernel's rules are compared even if nothing changed: at most 30 s.
     pub repair_interval: Duration,
+    /// The port of the nodes' API, which no Service takes on any address.
+    pub api_port: Option<u16>,
     /// Told what others should know. News that finds no room is dropped.
     pub news: Option<mpsc::Sender<News>>,
 }
@@ -63,6 +67,8 @@ pub struct ProxyConfig {
 pub enum News {
     /// The kernel takes no rules of a Service; the others have theirs.
     Refused(Refusal),
+    /// Some external addresses of a Service are left to who has them.
+    Withheld(Refusal),
     /// No rules can be written at all.
     Failing {
         /// What was tried and what it answered.
@@ -106,6 +112,8 @@ pub async fn run(sources: Sources, config: ProxyConfig, shutdown: CancellationTo
     cleaning.spawn(conntrack::clean(told));
     let proxy = Proxy {
         sources,
+        turns: Turns::default(),
+        api_port: config.api_port,
         engine: Some(engine),
         route,
         repair_interval: config.repair_interval,
@@ -124,6 +132,8 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 struct Proxy {
     sources: Sources,
+    turns: Turns,
+    api_port: Option<u16>,
     /// `None` only while a blocking thread has it.
     engine: Option<Box<dyn ServiceEngine>>,
     route: ServiceRoute,
@@ -185,7 +195,11 @@ impl Proxy {
     /// Whether a transaction is due. After a failure everything waits for the repair, which has the changes too.
     fn has_work(&self) -> bool {
         let never_written = self.engine.as_ref().is_some_and(|engine| engine.is_suspect());
-        (self.sources.has_changes() || never_written) && self.retry_delay.is_none()
+        (self.has_changes() || never_written) && self.retry_delay.is_none()
+    }
+
+    fn has_changes(&self) -> bool {
+        self.sources.has_changes() || !self.turns.is_empty()
     }
 
     /// Whether others changed rules. Not after a failure: then the repair has its own time.
@@ -195,7 +209,15 @@ impl Proxy {
     }
 
     async fn write(&mut self) {
-        let changes = self.sources.take_changes();
+        let changed = self.sources.take_changes();
+        if changed.iter().any(|(_, view)| view.as_ref().is_some_and(turns::has_external)) {
+            self.look_around().await;
+        }
+        self.turns.add(changed);
+        // What a predecessor left stays until all is known that should be there.
+        let is_suspect = self.engine.as_ref().is_some_and(|engine| engine.is_suspect());
+        let changes = if is_suspect { self.turns.take_all() } else { self.turns.take() };
+        self.turns.take_news().into_iter().for_each(|news| self.tell(news));
         let count = changes.len();
         let started = Instant::now();
         let udp_changed = self.on_engine(move |engine| engine.apply(changes)).await;
@@ -208,9 +230,20 @@ impl Proxy {
         }
     }
 
+    /// Sees who is where: daemons of the node come and go without a word.
+    async fn look_around(&mut self) {
+        let machine = tokio::task::spawn_blocking(Holdings::of_machine);
+        // Only fails as the runtime shuts down.
+        if let Ok(machine) = machine.await {
+            let (nodes, api_servers) = (self.sources.nodes(), self.sources.api_servers());
+            self.turns.set_holdings(Holdings { nodes, api_servers, api_port: self.api_port, ..machine });
+        }
+    }
+
     /// Returns whether there was anything to repair.
     async fn repair(&mut self) -> bool {
-        if self.sources.has_changes() {
+        self.look_around().await;
+        if self.has_changes() {
             self.write().await;
             return false;
         }

@@ -1,6 +1,7 @@
 //! The plan for Services: addresses, ports and the endpoints behind them. Plain data, of no engine in particular.
 
 use std::{
+    collections::BTreeSet,
     fmt,
     net::{IpAddr, SocketAddr},
 };
@@ -100,6 +101,12 @@ impl ServiceNetwork {
         self
     }
 
+    /// Whether `address` is a pod's.
+    #[must_use]
+    pub fn is_of_pods(&self, address: &IpAddr) -> bool {
+        self.cluster_cidrs.iter().any(|cidr| cidr.contains(address))
+    }
+
     /// Whether `address` is a Service's own.
     #[must_use]
     pub fn is_of_services(&self, address: &IpAddr) -> bool {
@@ -166,9 +173,25 @@ pub struct ServiceView {
     pub external_local: bool,
     /// Every port.
     pub ports: Vec<PortView>,
+    /// What of its external addresses somebody else is reached under: no rule touches that.
+    pub withheld: BTreeSet<(IpAddr, Protocol, u16)>,
 }
 
 impl ServiceView {
+    /// The external addresses that `port` may take.
+    pub fn external_ips_of(&self, port: &Port) -> impl Iterator<Item = IpAddr> {
+        self.free(&self.external_ips, port)
+    }
+
+    /// The load balancer's addresses that `port` may take.
+    pub fn balancer_ips_of(&self, port: &Port) -> impl Iterator<Item = IpAddr> {
+        self.free(&self.balancer_ips, port)
+    }
+
+    fn free(&self, ips: &[IpAddr], port: &Port) -> impl Iterator<Item = IpAddr> {
+        ips.iter().copied().filter(|ip| !self.withheld.contains(&(*ip, port.protocol, port.port)))
+    }
+
     /// Whether `port` is reachable under more than the cluster IPs.
     #[must_use]
     pub fn is_externally_accessible(&self, port: &Port) -> bool {

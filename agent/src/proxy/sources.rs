@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
 };
 
@@ -12,7 +12,11 @@ use coracle_client::{
 };
 use coracle_netfilter::service::{Endpoint, Port, PortView, ServiceKey, ServiceView};
 
-use crate::informers::{Informers, SeenService, SeenSlice, SliceEndpoint};
+use super::holdings::Place;
+use crate::informers::{Informers, SeenNode, SeenService, SeenSlice, SliceEndpoint};
+
+/// The Service of the API servers: its endpoints are where they are.
+const API_SERVERS: &str = "default/kubernetes";
 
 /// A Service, and what it is now; `None`: gone, or not this proxy's.
 pub(super) type Changed = (ServiceKey, Option<ServiceView>);
@@ -24,6 +28,7 @@ pub struct Sources {
     feed: Feed,
     services: Arc<Cache<SeenService>>,
     slices: By<SeenSlice>,
+    nodes: Arc<Cache<SeenNode>>,
 }
 
 impl Sources {
@@ -38,7 +43,8 @@ impl Sources {
                 put(&service.to_string());
             }
         });
-        Self { feed, services: informers.services.cache(), slices: informers.slices.index(by_service) }
+        let (services, nodes) = (informers.services.cache(), informers.nodes.cache());
+        Self { feed, services, slices: informers.slices.index(by_service), nodes }
     }
 
     /// Returns once both lists are complete: before, rules made from this would tear down what works. Cancel-safe.
@@ -69,6 +75,21 @@ impl Sources {
             (ServiceKey { namespace: key.namespace, name: key.name }, view)
         });
         changed.collect()
+    }
+
+    /// The addresses of the nodes that are known.
+    pub(super) fn nodes(&self) -> BTreeSet<IpAddr> {
+        self.nodes.all().iter().filter_map(|node| node.part.network.address).map(IpAddr::V4).collect()
+    }
+
+    /// Where the API servers are.
+    pub(super) fn api_servers(&self) -> BTreeSet<Place> {
+        let slices = self.slices.get(API_SERVERS);
+        let places = slices.iter().map(|slice| &slice.part).flat_map(|slice| {
+            let ports = slice.ports.iter();
+            ports.flat_map(|(_, protocol, port)| slice.endpoints.iter().map(|one| (one.address, *protocol, *port)))
+        });
+        places.collect()
     }
 }
 
@@ -108,6 +129,7 @@ fn view(service: &SeenService, slices: &[Arc<SeenSlice>]) -> Option<ServiceView>
         internal_local: rules.internal_local,
         external_local: rules.external_local,
         ports: service.part.ports.iter().map(|port| port_view(port, slices)).collect(),
+        ..ServiceView::default()
     })
 }
 

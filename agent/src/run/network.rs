@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use coracle_netfilter::engine::Refusal;
 use coracle_telemetry::Chain;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -41,6 +42,7 @@ pub(super) fn spawn(
         service_cidrs: config.service_cidr.into_iter().collect(),
         pod_interface: (!foreign).then(|| config.bridge.clone()),
         repair_interval: REPAIR_INTERVAL,
+        api_port: Some(config.listen.port()),
         news: Some(sender),
     };
     tasks.keep("service-proxy", RESTART, health, move |stop| proxy::run(sources.clone(), proxy_config.clone(), stop));
@@ -89,18 +91,8 @@ impl Herald {
 
     fn tell(&self, news: News) {
         match news {
-            News::Refused(refusal) => {
-                let message = format!("node {} has no rules for it: {}", self.node, refusal.why);
-                let (key, uid) = (&refusal.service, refusal.uid.clone());
-                self.events.service(
-                    &key.namespace,
-                    &key.name,
-                    uid,
-                    EventType::Warning,
-                    "FailedToProgramService",
-                    message,
-                );
-            }
+            News::Refused(refusal) => self.tell_of_service(refusal, "has no rules for it"),
+            News::Withheld(refusal) => self.tell_of_service(refusal, "leaves to those who listen there"),
             News::Failing { why } => {
                 let message = format!("no Service can be changed on this node: {why}");
                 if self.view.failing(why) {
@@ -119,5 +111,10 @@ impl Herald {
             // Whoever removed the proxy's rules has mostly removed the pod network's, too.
             News::Repaired => self.rules_lost.notify_one(),
         }
+    }
+    fn tell_of_service(&self, refusal: Refusal, what: &str) {
+        let Refusal { service: key, uid, why } = refusal;
+        let message = format!("node {} {what}: {why}", self.node);
+        self.events.service(&key.namespace, &key.name, uid, EventType::Warning, "FailedToProgramService", message);
     }
 }

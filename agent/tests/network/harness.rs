@@ -204,6 +204,7 @@ impl Node {
             service_cidrs: vec![SERVICE_CIDR.parse().unwrap()],
             pod_interface: Some("coracle0".into()),
             repair_interval,
+            api_port: Some(10250),
             news: None,
         };
         self.spawn(move |mut informers, shutdown| {

@@ -76,9 +76,9 @@ impl Frame {
             one.refuse(&mut fragment);
             if port.protocol == Protocol::Udp {
                 let allowed: BTreeSet<IpAddr> = ports.serving.iter().copied().collect();
-                let balancers = view.external_ips.iter().chain(&view.balancer_ips);
-                for ip in view.cluster_ips.iter().chain(balancers) {
-                    fragment.udp.services.insert((*ip, port.port), allowed.clone());
+                let balancers = view.external_ips_of(port).chain(view.balancer_ips_of(port));
+                for ip in view.cluster_ips.iter().copied().chain(balancers) {
+                    fragment.udp.services.insert((ip, port.port), allowed.clone());
                 }
                 if let Some(node_port) = port.node_port {
                     fragment.udp.node_ports.insert(node_port, allowed);
@@ -88,14 +88,15 @@ impl Frame {
         fragment
     }
 
-    /// Addresses inside the service CIDR are cluster IPs: as an external address one would take another Service's.
+    /// Addresses inside the service CIDR are cluster IPs, and those of pods are pods': as an external address one would
+    /// take what is meant for another Service or for another's pod (CVE-2020-8554).
     fn without_stolen_addresses(&self, key: &ServiceKey, view: &ServiceView) -> ServiceView {
         let mut view = view.clone();
         for list in [&mut view.external_ips, &mut view.balancer_ips] {
             let before = list.len();
-            list.retain(|ip| !self.0.is_of_services(ip));
+            list.retain(|ip| !self.0.is_of_services(ip) && !self.0.is_of_pods(ip));
             if list.len() != before {
-                tracing::warn!(service = %key, "external addresses inside the service CIDR are ignored");
+                tracing::warn!(service = %key, "external addresses inside the service CIDR or the pods' are ignored");
             }
         }
         view
@@ -153,7 +154,11 @@ impl OnePort<'_> {
             choose(true, &self.ports.local);
         }
         if !self.internal().is_empty() {
-            self.lead(fragment, &view.cluster_ips, &format!("-j {}", self.policy_chain(view.internal_local)));
+            self.lead(
+                fragment,
+                view.cluster_ips.iter().copied(),
+                &format!("-j {}", self.policy_chain(view.internal_local)),
+            );
         }
         if self.accessible() && !self.ports.cluster.is_empty() {
             self.translate_external(fragment);
@@ -161,11 +166,11 @@ impl OnePort<'_> {
     }
 
     /// Adds the ways from addresses into a chain: where packets to such an address come by.
-    fn lead(&self, fragment: &mut Fragment, ips: &[IpAddr], jump: &str) {
+    fn lead(&self, fragment: &mut Fragment, ips: impl Iterator<Item = IpAddr>, jump: &str) {
         for ip in ips {
-            let inside = self.frame.0.is_of_services(ip);
+            let inside = self.frame.0.is_of_services(&ip);
             let list = if inside { &mut fragment.services } else { &mut fragment.externals };
-            list.push(self.to_address(*ip, jump));
+            list.push(self.to_address(ip, jump));
         }
     }
 
@@ -173,7 +178,7 @@ impl OnePort<'_> {
         let (view, port) = (self.view, &self.ports.port);
         let external = self.name(EXTERNAL_PREFIX);
         let jump = format!("-j {external}");
-        self.lead(fragment, &view.external_ips, &jump);
+        self.lead(fragment, view.external_ips_of(port), &jump);
         if let Some(node_port) = port.node_port {
             fragment.node_ports.push(format!("{} {jump}", matches(port, node_port, &self.label)));
         }
@@ -183,7 +188,7 @@ impl OnePort<'_> {
             balancer_jump = format!("-j {firewall}");
             fragment.chains.insert(firewall, self.firewall(ranges, &jump));
         }
-        self.lead(fragment, &view.balancer_ips, &balancer_jump);
+        self.lead(fragment, view.balancer_ips_of(port), &balancer_jump);
         fragment.chains.insert(external, self.external_rules());
     }
 
@@ -233,7 +238,7 @@ impl OnePort<'_> {
         }
         let unserved = self.external().is_empty();
         if let Some(verdict) = verdict(unserved) {
-            fragment.unserved.extend(view.external_ips.iter().map(|ip| self.to_address(*ip, verdict)));
+            fragment.unserved.extend(view.external_ips_of(port).map(|ip| self.to_address(ip, verdict)));
             if let Some(node_port) = port.node_port {
                 let matches = matches(port, node_port, &self.label);
                 // iptables-save keeps the order of matches.
@@ -241,7 +246,7 @@ impl OnePort<'_> {
             }
         }
         if let Some(verdict) = verdict(unserved || view.source_ranges.is_some()) {
-            fragment.unserved.extend(view.balancer_ips.iter().map(|ip| self.to_address(*ip, verdict)));
+            fragment.unserved.extend(view.balancer_ips_of(port).map(|ip| self.to_address(ip, verdict)));
         }
     }
 }

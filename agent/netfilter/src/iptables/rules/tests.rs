@@ -280,6 +280,35 @@ fn an_external_address_takes_no_other_services_cluster_ip() {
 }
 
 #[test]
+fn an_external_address_takes_no_pods_address() {
+    let mut thief = exposed();
+    thief.external_ips = vec![[10, 244, 9, 9].into()];
+    let text = format!("{:?}", frame().fragment(&key("thief"), &thief));
+    assert!(!text.contains("10.244.9.9"), "{text}");
+}
+
+#[test]
+fn what_is_withheld_is_in_no_rule() {
+    for served in [true, false] {
+        let mut view = exposed();
+        if !served {
+            view.ports[0] = view_of(view.ports[0].port.clone(), vec![]);
+        }
+        view.source_ranges = Some(vec!["192.0.2.0/24".parse().unwrap()]);
+        view.ports.push(view.ports[0].clone());
+        view.ports[1].port = Port { name: "ssh".into(), ..port(Protocol::Tcp, 22) };
+        for ip in [view.external_ips[0], view.balancer_ips[0]] {
+            view.withheld.insert((ip, Protocol::Tcp, 22));
+        }
+        let fragment = frame().fragment(&key("web"), &view);
+        let rules = fragment.services.iter().chain(&fragment.externals).chain(&fragment.unserved);
+        let external: Vec<&String> = rules.filter(|rule| rule.contains("203.0.113.")).collect();
+        assert!(external.iter().any(|rule| rule.contains("--dport 80")), "{external:#?}");
+        assert!(!external.iter().any(|rule| rule.contains("--dport 22")), "{external:#?}");
+    }
+}
+
+#[test]
 fn flows_to_what_still_answers_are_left_alone() {
     let mut view = web();
     view.ports[0].port.protocol = Protocol::Udp;

@@ -1,0 +1,149 @@
+//! Between what changed and what is written next: what a Service may not have is taken away, and one of very many rules
+//! does not keep the others waiting. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use coracle_netfilter::{
+    engine::Refusal,
+    service::{ServiceKey, ServiceView},
+};
+
+use super::{
+    News,
+    holdings::{Holdings, Place},
+    sources::Changed,
+};
+
+/// Most ports of a Service that gets rules, times its addresses beyond the cluster's. The kernel takes about a second for
+/// these, in which nothing else changes.
+const MOST_PORTS: usize = 5_000;
+/// A Service of about so many rules goes after the others, and alone.
+const WIDE: usize = 1_000;
+/// But not after more than so many turns of theirs.
+const MOST_WAITS: u32 = 20;
+
+/// What is to be written.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    holdings: Holdings,
+    waiting: BTreeMap<ServiceKey, Option<ServiceView>>,
+    /// How often wide ones have let others go first.
+    waited: u32,
+    /// Those whose rules, as they were written last, are many.
+    wide: BTreeSet<ServiceKey>,
+    /// Those that have external addresses, as they are.
+    external: BTreeMap<ServiceKey, ServiceView>,
+    news: Vec<News>,
+}
+
+impl Turns {
+    /// Whether there is nothing to write.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Takes changes in.
+    pub(super) fn add(&mut self, changes: Vec<Changed>) {
+        for (key, view) in changes {
+            let mut view = view.filter(|view| !self.is_too_large(&key, view));
+            let before = self.external.remove(&key).map(|view| view.withheld).unwrap_or_default();
+            if let Some(view) = view.as_mut().filter(|view| has_external(view)) {
+                view.withheld = self.holdings.among(view);
+                self.tell(&key, view, &before);
+                self.external.insert(key.clone(), view.clone());
+            }
+            self.waiting.insert(key, view);
+        }
+    }
+
+    /// Who is where now.
+    pub(super) fn set_holdings(&mut self, holdings: Holdings) {
+        self.holdings = holdings;
+        let differ = |view: &ServiceView| self.holdings.among(view) != view.withheld;
+        let differing = self.external.iter().filter(|(_, view)| differ(view));
+        let again: Vec<Changed> = differing.map(|(key, view)| (key.clone(), Some(view.clone()))).collect();
+        self.add(again);
+    }
+
+    /// Everything.
+    pub(super) fn take_all(&mut self) -> Vec<Changed> {
+        let all = std::mem::take(&mut self.waiting);
+        self.taken(all)
+    }
+
+    /// As much as goes into one transaction.
+    pub(super) fn take(&mut self) -> Vec<Changed> {
+        let all = std::mem::take(&mut self.waiting);
+        let is_wide = |(key, view): &(ServiceKey, Option<ServiceView>)| {
+            self.wide.contains(key) || view.as_ref().is_some_and(|view| size(view) > WIDE)
+        };
+        let (mut wide, narrow): (BTreeMap<_, _>, BTreeMap<_, _>) = all.into_iter().partition(is_wide);
+        if narrow.is_empty() || self.waited >= MOST_WAITS {
+            self.waited = 0;
+            let turn = wide.pop_first().into_iter().collect();
+            self.waiting = narrow;
+            self.waiting.append(&mut wide);
+            return self.taken(turn);
+        }
+        self.waited = if wide.is_empty() { 0 } else { self.waited + 1 };
+        self.waiting = wide;
+        self.taken(narrow)
+    }
+
+    /// What others should know since the last call.
+    pub(super) fn take_news(&mut self) -> Vec<News> {
+        std::mem::take(&mut self.news)
+    }
+
+    fn taken(&mut self, turn: BTreeMap<ServiceKey, Option<ServiceView>>) -> Vec<Changed> {
+        for (key, view) in &turn {
+            if view.as_ref().is_some_and(|view| size(view) > WIDE) {
+                self.wide.insert(key.clone());
+            } else {
+                self.wide.remove(key);
+            }
+        }
+        turn.into_iter().collect()
+    }
+
+    fn is_too_large(&mut self, key: &ServiceKey, view: &ServiceView) -> bool {
+        let addresses = 1 + view.external_ips.len() + view.balancer_ips.len();
+        let ports = view.ports.len().saturating_mul(addresses);
+        if ports > MOST_PORTS {
+            let why = format!("it has {ports} ports, on all of its addresses, and {MOST_PORTS} are the most");
+            tracing::warn!(service = %key, why, "a Service gets no rules");
+            self.news.push(News::Refused(Refusal { service: key.clone(), uid: view.uid.clone(), why }));
+        }
+        ports > MOST_PORTS
+    }
+
+    /// Of what is withheld, if that is new.
+    fn tell(&mut self, key: &ServiceKey, view: &ServiceView, before: &BTreeSet<Place>) {
+        if view.withheld.is_empty() || view.withheld == *before {
+            return;
+        }
+        let named = view.withheld.iter().take(3);
+        let mut named: Vec<String> =
+            named.map(|(ip, protocol, port)| format!("{ip}:{port}/{}", protocol.as_str())).collect();
+        if view.withheld.len() > named.len() {
+            named.push("...".to_owned());
+        }
+        let why = named.join(", ");
+        tracing::warn!(service = %key, why, "external addresses of a Service are left to the nodes");
+        self.news.push(News::Withheld(Refusal { service: key.clone(), uid: view.uid.clone(), why }));
+    }
+}
+
+/// Whether it has addresses that its owner chose.
+pub(super) fn has_external(view: &ServiceView) -> bool {
+    !view.external_ips.is_empty() || !view.balancer_ips.is_empty()
+}
+
+/// About how many rules it has.
+fn size(view: &ServiceView) -> usize {
+    let addresses = view.cluster_ips.len() + view.external_ips.len() + view.balancer_ips.len();
+    view.ports.iter().map(|port| 1 + addresses + port.cluster.len() + port.local.len()).sum()
+}
+
+#[cfg(test)]
+mod tests;
