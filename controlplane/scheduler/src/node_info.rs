@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use coracle_api::{quantity::Quantity, resource_list};
 use k8s_openapi::api::core::v1::{Node, Taint};
 
 use crate::{
@@ -48,7 +49,7 @@ impl NodeInfo {
             taints: spec.taints.unwrap_or_default(),
             unschedulable: spec.unschedulable.unwrap_or(false),
             allocatable: Resources::from_list(&allocatable),
-            pods_max: allocatable.get("pods").and_then(|quantity| quantity.0.parse().ok()).unwrap_or(0),
+            pods_max: resource_list::amounts(&allocatable).get("pods").map_or(0, Quantity::value),
             images: images.collect(),
             ..Self::default()
         }
@@ -83,5 +84,19 @@ impl NodeInfo {
         self.pods_with_affinity -= usize::from(!pod.terms.is_empty());
         self.pods_with_required_anti_affinity -= usize::from(!pod.terms.required_anti.is_empty());
         Some(pod)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::testing::{info, node_with};
+
+    #[test]
+    fn a_node_has_room_for_as_many_pods_as_it_says_in_whatever_form() {
+        for (pods, expected) in [(json!("110"), 110), (json!("2k"), 2000), (json!("1Ki"), 1024)] {
+            assert_eq!(info(&node_with("n", json!({}), json!({"allocatable": {"pods": pods}}))).pods_max, expected);
+        }
     }
 }
