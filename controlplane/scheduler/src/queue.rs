@@ -8,12 +8,17 @@
 //!           \-------------------------------- back-off over --------------------------------/
 //! ```
 //! Pure: the caller brings the time. A parked pod knows which plugins have refused it, and an event wakes it only if one of
-//! these says that it may help. Between pop and park nothing happens: the scheduler decides without a break.
+//! these says that it may help. Between pop and park nothing happens: the scheduler decides without a break. Who is next of
+//! the active is the line's to say (`queue/line.rs`).
+//!
+//! A pod may take a twentieth of the scheduler's time by itself: it backs off at least twenty times as long as its last
+//! attempt took, however often it is changed meanwhile.
 //!
 //! Source: `pkg/scheduler/backend/queue` at v1.37 (initial back-off 1 s, at most 10 s, 5 minutes unschedulable).
 
+mod line;
+
 use std::{
-    cmp::Reverse,
     collections::{BTreeSet, HashMap},
     sync::Arc,
     time::{Duration, Instant},
@@ -21,6 +26,7 @@ use std::{
 
 use coracle_telemetry::Doubling;
 
+use self::line::Line;
 use crate::{
     framework::{ClusterEvent, Framework, PluginSet},
     pod_info::{PodInfo, PodUid},
@@ -28,6 +34,8 @@ use crate::{
 
 const BACKOFF_INITIAL: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
+/// How many times as long as its last attempt a pod backs off at least.
+const BACKOFF_FOR_TIME: u32 = 20;
 /// After this long a pod that did not fit is tried again, whatever has (not) happened.
 const UNSCHEDULABLE_MAX: Duration = Duration::from_secs(300);
 
@@ -46,8 +54,17 @@ struct Entry {
     state: State,
     attempts: u32,
     last_failure: Option<Instant>,
+    /// How long the last attempt was.
+    took: Duration,
     /// Who has said no in the last attempt; nobody if it failed otherwise.
     refused_by: PluginSet,
+}
+
+impl Entry {
+    fn new(pod: Arc<PodInfo>) -> Self {
+        let (attempts, last_failure, took) = (0, None, Duration::ZERO);
+        Self { pod, state: State::InFlight, attempts, last_failure, took, refused_by: PluginSet::default() }
+    }
 }
 
 /// How many pods are where.
@@ -64,12 +81,10 @@ pub(crate) struct Lengths {
 pub(crate) struct SchedulingQueue {
     framework: Arc<Framework>,
     entries: HashMap<PodUid, Entry>,
-    /// Highest priority first, then first come.
-    active: BTreeSet<(Reverse<i32>, u64, PodUid)>,
+    active: Line,
     backoff: BTreeSet<(Instant, PodUid)>,
     unschedulable: BTreeSet<(Instant, PodUid)>,
     gated: usize,
-    sequence: u64,
 }
 
 impl SchedulingQueue {
@@ -78,11 +93,10 @@ impl SchedulingQueue {
         Self {
             framework,
             entries: HashMap::new(),
-            active: BTreeSet::new(),
+            active: Line::default(),
             backoff: BTreeSet::new(),
             unschedulable: BTreeSet::new(),
             gated: 0,
-            sequence: 0,
         }
     }
 
@@ -91,9 +105,7 @@ impl SchedulingQueue {
         let pod = pod.into();
         let uid = pod.uid.clone();
         let Some(entry) = self.entries.get_mut(&uid) else {
-            let state = State::InFlight;
-            let refused_by = PluginSet::default();
-            self.entries.insert(uid.clone(), Entry { pod, state, attempts: 0, last_failure: None, refused_by });
+            self.entries.insert(uid.clone(), Entry::new(pod));
             self.activate(&uid);
             return;
         };
@@ -127,11 +139,18 @@ impl SchedulingQueue {
 
     /// Takes the next pod; it stays known as in flight.
     pub(crate) fn pop(&mut self) -> Option<Arc<PodInfo>> {
-        let (_, _, uid) = self.active.pop_first()?;
+        let uid = self.active.pop()?;
         let entry = self.entries.get_mut(&uid)?;
         entry.state = State::InFlight;
         entry.attempts = entry.attempts.saturating_add(1);
         Some(entry.pod.clone())
+    }
+
+    /// The attempt for this pod, which is in flight, has taken so long.
+    pub(crate) fn charge(&mut self, uid: &PodUid, took: Duration, now: Instant) {
+        let Some(entry) = self.entries.get_mut(uid) else { return };
+        entry.took = took;
+        self.active.charge(&entry.pod.namespace, took, now);
     }
 
     /// The pod fits nowhere, by what these plugins say: it waits for an event that may help. Says whether it is still there.
@@ -169,6 +188,7 @@ impl SchedulingQueue {
 
     /// Lets pods go on whose time has come.
     pub(crate) fn flush(&mut self, now: Instant) {
+        self.active.settle(now);
         while let Some((until, uid)) = self.backoff.first().cloned() {
             if until > now {
                 break;
@@ -195,6 +215,7 @@ impl SchedulingQueue {
         self.leave(uid);
         let Some(entry) = self.entries.get_mut(uid) else { return };
         let wait = Doubling::new(BACKOFF_INITIAL, BACKOFF_MAX).after(entry.attempts.saturating_sub(1));
+        let wait = wait.max(entry.took.saturating_mul(BACKOFF_FOR_TIME)).min(UNSCHEDULABLE_MAX);
         let until = entry.last_failure.unwrap_or(now) + wait;
         if until <= now {
             self.activate(uid);
@@ -213,19 +234,15 @@ impl SchedulingQueue {
             self.gated += 1;
             return;
         }
-        self.sequence += 1;
-        let (priority, sequence) = (entry.pod.priority, self.sequence);
-        entry.state = State::Active { priority, sequence };
-        self.active.insert((Reverse(priority), sequence, uid.clone()));
+        let sequence = self.active.push(&entry.pod);
+        entry.state = State::Active { priority: entry.pod.priority, sequence };
     }
 
     fn leave(&mut self, uid: &PodUid) {
         let Some(entry) = self.entries.get(uid) else { return };
         match entry.state {
             State::Gated => self.gated -= 1,
-            State::Active { priority, sequence } => {
-                self.active.remove(&(Reverse(priority), sequence, uid.clone()));
-            }
+            State::Active { priority, sequence } => self.active.remove(&entry.pod, priority, sequence),
             State::Backoff { until } => drop(self.backoff.remove(&(until, uid.clone()))),
             State::Unschedulable { since } => drop(self.unschedulable.remove(&(since, uid.clone()))),
             State::InFlight => {}

@@ -132,7 +132,9 @@ impl Scheduler {
         let schedule = || self.algorithm.schedule(&mut cycle, &pod, &self.cache.snapshot());
         let decided = span!("Scheduling", pod = pod.key(), uid = &*pod.uid.0).in_scope(schedule);
         let decided = decided.map(|node| node.name.clone());
-        self.figures.decided(started.elapsed(), decided.is_ok());
+        let took = started.elapsed();
+        self.queue.charge(&pod.uid, took, started + took);
+        self.figures.decided(took, decided.is_ok());
         match decided {
             Ok(node) => {
                 self.reports.forget(&pod.uid);
