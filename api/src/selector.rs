@@ -22,14 +22,14 @@ use crate::{name, status::quote};
 pub struct ParseSelectorError(pub(crate) String);
 
 /// The conjunction of requirements on labels, ordered by key. Without requirements it matches everything.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LabelSelector {
     requirements: Vec<Requirement>,
     nothing: bool,
 }
 
 /// One requirement on one label.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Requirement {
     /// The label's key.
     pub key: String,
@@ -40,7 +40,7 @@ pub struct Requirement {
 }
 
 /// How a label is compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operator {
     /// `=`, `==` or `in`
     In,
@@ -208,13 +208,17 @@ impl Requirement {
     #[must_use]
     pub fn matches(&self, value: Option<&str>) -> bool {
         match self.operator {
-            Operator::In => value.is_some_and(|v| self.values.iter().any(|x| x == v)),
-            Operator::NotIn => value.is_none_or(|v| self.values.iter().all(|x| x != v)),
+            Operator::In => value.is_some_and(|v| self.lists(v)),
+            Operator::NotIn => value.is_none_or(|v| !self.lists(v)),
             Operator::Exists => value.is_some(),
             Operator::DoesNotExist => value.is_none(),
             Operator::GreaterThan => self.compare(value).is_some_and(|(have, want)| have > want),
             Operator::LessThan => self.compare(value).is_some_and(|(have, want)| have < want),
         }
+    }
+
+    fn lists(&self, value: &str) -> bool {
+        self.values.binary_search_by(|listed| listed.as_str().cmp(value)).is_ok()
     }
 
     fn compare(&self, value: Option<&str>) -> Option<(i64, i64)> {

@@ -39,13 +39,18 @@ pub fn required_affinity_matches(
 pub fn meets_term(term: &NodeSelectorTerm, node: NodeView<'_>) -> bool {
     let labels = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
-    if labels.is_empty() && fields.is_empty() {
-        return false;
-    }
-    // All of them are looked at: a wrong one counts wherever it stands.
-    labels.iter().all(is_meant)
+    can_be_met(term)
         && labels.iter().all(|one| holds(one, node.labels.get(&one.key).map(String::as_str)))
         && fields.iter().all(|one| field_holds(one, node))
+}
+
+/// Whether a term requires anything, and nothing that cannot be meant: what [`meets_term`] asks before it looks at a node.
+#[must_use]
+pub fn can_be_met(term: &NodeSelectorTerm) -> bool {
+    let labels = term.match_expressions.as_deref().unwrap_or_default();
+    let has_fields = term.match_fields.as_ref().is_some_and(|fields| !fields.is_empty());
+    // All of them are looked at: a wrong one counts wherever it stands.
+    (!labels.is_empty() || has_fields) && labels.iter().all(is_meant)
 }
 
 fn values(requirement: &NodeSelectorRequirement) -> &[String] {
@@ -81,8 +86,9 @@ fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
     }
 }
 
-/// `metadata.name` is the only field there is; every other one is empty.
-fn field_holds(requirement: &NodeSelectorRequirement, node: NodeView<'_>) -> bool {
+/// Whether a node's field is as required. `metadata.name` is the only field there is; every other one is empty.
+#[must_use]
+pub fn field_holds(requirement: &NodeSelectorRequirement, node: NodeView<'_>) -> bool {
     let has = if requirement.key == "metadata.name" { node.name } else { "" };
     match (requirement.operator.as_str(), values(requirement)) {
         ("In", [one]) => one == has,

@@ -142,7 +142,7 @@ impl Cache {
             Some(&position) => self.nodes[position].remove_pod(uid),
             None => self.remove_homeless(uid, &place.node),
         }?;
-        self.forget_like(&pod, &place.node);
+        self.around.uncount(&pod, &place.node);
         Some(pod)
     }
 
@@ -160,25 +160,15 @@ impl Cache {
             self.remove_pod(&pod.uid);
         }
         self.pods.insert(pod.uid.clone(), Place { node: node.to_owned(), standing });
-        // Those that end make room for others of their like.
-        if !pod.terminating {
-            self.around.likes.add(&pod.namespace, &pod.labels, node);
-        }
+        self.around.count(&pod, node);
         let old = match self.index.get(node) {
             Some(&position) => self.nodes[position].add_pod(pod),
             None => self.homeless.entry(node.to_owned()).or_default().insert(pod.uid.clone(), pod),
         };
         if let Some(old) = &old {
-            self.forget_like(old, node);
+            self.around.uncount(old, node);
         }
         old
-    }
-
-    /// In the state in which it was counted.
-    fn forget_like(&mut self, pod: &PodInfo, node: &str) {
-        if !pod.terminating {
-            self.around.likes.remove(&pod.namespace, &pod.labels, node);
-        }
     }
 }
 

@@ -7,7 +7,8 @@
 //! |---|---|
 //! | `pod_info`, `node_info`, `resources` | what of a Pod and a Node matters for placing, compact |
 //! | `cache`, `snapshot` | nodes with the pods on them, assumed ones included; what one attempt sees of it |
-//! | `namespaces`, `images`, `selectors`, `likes` | what it sees beside nodes: labels, who has which image, who selects pods and where those are |
+//! | `namespaces`, `images`, `selectors`, `likes`, `declared` | what it sees beside nodes: labels, who has which image, who selects pods, where those are and what they say of each other |
+//! | `postings`, `bits` | many things by their labels, for who asks much |
 //! | `queue` | pods to place: gated, active, backing off, unschedulable |
 //! | `framework` | the extension points, what plugins answer, and who asks them |
 //! | `plugins` | upstream's plugins by name, and the default profile |
@@ -22,8 +23,10 @@
 //! pod that asks for one of these waits and is told so (`plugins/not_yet.rs`).
 #![forbid(unsafe_code)]
 
+mod bits;
 mod cache;
 mod condition;
+mod declared;
 mod figures;
 mod framework;
 mod images;
@@ -32,6 +35,7 @@ mod namespaces;
 mod node_info;
 mod plugins;
 mod pod_info;
+mod postings;
 mod queue;
 mod reports;
 mod resources;

@@ -27,10 +27,6 @@ pub(crate) struct NodeInfo {
     pub(crate) requested: Resources,
     pub(crate) nonzero: Resources,
     pub(crate) pods: HashMap<PodUid, Arc<PodInfo>>,
-    /// How many of them say anything about the pods beside them.
-    pub(crate) pods_with_affinity: usize,
-    /// How many of them keep others away.
-    pub(crate) pods_with_required_anti_affinity: usize,
 }
 
 impl NodeInfo {
@@ -61,8 +57,6 @@ impl NodeInfo {
         self.requested = std::mem::take(&mut old.requested);
         self.nonzero = std::mem::take(&mut old.nonzero);
         self.pods = std::mem::take(&mut old.pods);
-        self.pods_with_affinity = std::mem::take(&mut old.pods_with_affinity);
-        self.pods_with_required_anti_affinity = std::mem::take(&mut old.pods_with_required_anti_affinity);
         old
     }
 
@@ -71,8 +65,6 @@ impl NodeInfo {
         let old = self.remove_pod(&pod.uid);
         self.requested.add(&pod.requests);
         self.nonzero.add(&pod.nonzero);
-        self.pods_with_affinity += usize::from(!pod.terms.is_empty());
-        self.pods_with_required_anti_affinity += usize::from(!pod.terms.required_anti.is_empty());
         self.pods.insert(pod.uid.clone(), pod);
         old
     }
@@ -81,8 +73,6 @@ impl NodeInfo {
         let pod = self.pods.remove(uid)?;
         self.requested.subtract(&pod.requests);
         self.nonzero.subtract(&pod.nonzero);
-        self.pods_with_affinity -= usize::from(!pod.terms.is_empty());
-        self.pods_with_required_anti_affinity -= usize::from(!pod.terms.required_anti.is_empty());
         Some(pod)
     }
 }

@@ -8,16 +8,20 @@ use std::{
 use coracle_api::{
     quantity::{Format, Quantity as Amount},
     resource_list::Amounts,
-    scheduling::{HostPort, host_ports, pod_requests_in_force},
+    scheduling::{host_ports, pod_requests_in_force},
 };
-use k8s_openapi::api::core::v1::{Affinity, ObjectReference, Pod, PodSpec, Toleration};
+use k8s_openapi::api::core::v1::{Affinity, NodeSelectorTerm, ObjectReference, Pod, PodSpec};
 
 mod affinity_term;
+mod ports;
 mod spread_constraint;
+mod tolerations;
 
 pub(crate) use self::{
     affinity_term::{AffinityTerm, AffinityTerms},
+    ports::Ports,
     spread_constraint::SpreadConstraint,
+    tolerations::Tolerations,
 };
 use crate::{
     resources::Resources,
@@ -30,6 +34,9 @@ static COUNTED_AT_LEAST: LazyLock<Amounts> = LazyLock::new(|| {
     let memory = Amount::from_units(200 << 20, Format::BinarySi);
     Amounts::from([("cpu".to_owned(), Amount::from_milli(100)), ("memory".to_owned(), memory)])
 });
+
+/// How much a pod may ask for and have each event looked at that may help it.
+const MUCH: usize = 256;
 
 /// Names one pod object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -50,16 +57,16 @@ pub(crate) struct PodInfo {
     pub(crate) requests: Resources,
     /// As `requests`, with a minimum for containers that ask for nothing.
     pub(crate) nonzero: Resources,
-    pub(crate) host_ports: Vec<HostPort>,
+    pub(crate) host_ports: Ports,
     pub(crate) node_selector: BTreeMap<String, String>,
     /// Node affinity alone.
     pub(crate) affinity: Option<Affinity>,
-    pub(crate) terms: AffinityTerms,
+    pub(crate) terms: Arc<AffinityTerms>,
     /// What it requires of being spread.
     pub(crate) hard_spread: Vec<SpreadConstraint>,
     /// What it wishes of it.
     pub(crate) soft_spread: Vec<SpreadConstraint>,
-    pub(crate) tolerations: Vec<Toleration>,
+    pub(crate) tolerations: Tolerations,
     /// Of its init containers, containers and image volumes; asked only while it has no node.
     pub(crate) images: Vec<String>,
     /// What controls it, if that selects pods; likewise.
@@ -71,6 +78,8 @@ pub(crate) struct PodInfo {
     /// The message of its condition, if that says that the pod fits nowhere.
     pub(crate) unschedulable: Option<String>,
     pub(crate) claims: Claims,
+    /// Whether an attempt is as cheap as a look at whether an event may help it.
+    pub(crate) asks_much: bool,
 }
 
 impl PodInfo {
@@ -82,7 +91,7 @@ impl PodInfo {
         let node_name = spec.node_name.clone().filter(|name| !name.is_empty());
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("");
         let of = |unsaid: &Amounts| Resources::from_amounts(&pod_requests_in_force(pod, unsaid));
-        Some(Self {
+        let mut info = Self {
             uid: PodUid(pod.metadata.uid.as_deref()?.into()),
             namespace: namespace.to_owned(),
             name: pod.metadata.name.clone()?,
@@ -92,13 +101,13 @@ impl PodInfo {
             priority: spec.priority.unwrap_or(0),
             requests: of(&Amounts::new()),
             nonzero: of(&COUNTED_AT_LEAST),
-            host_ports: host_ports(spec).collect(),
+            host_ports: Ports::of(host_ports(spec)),
             node_selector: spec.node_selector.clone().unwrap_or_default(),
             affinity: spec.affinity.as_ref().and_then(node_affinity),
-            terms: AffinityTerms::of(spec.affinity.as_ref(), namespace, labels),
+            terms: Arc::new(AffinityTerms::of(spec.affinity.as_ref(), namespace, labels)),
             hard_spread: SpreadConstraint::all(spread, true, labels),
             soft_spread: SpreadConstraint::all(spread, false, labels),
-            tolerations: spec.tolerations.clone().unwrap_or_default(),
+            tolerations: Tolerations::of(spec.tolerations.as_deref().unwrap_or_default()),
             images: if node_name.is_none() { images(spec) } else { Vec::new() },
             controller: controller(pod).filter(|_| node_name.is_none()),
             node_name,
@@ -107,7 +116,10 @@ impl PodInfo {
             finished: matches!(phase, "Succeeded" | "Failed"),
             unschedulable: unschedulable(pod),
             claims: Claims::of(spec),
-        })
+            asks_much: false,
+        };
+        info.asks_much = info.length() > MUCH;
+        Some(info)
     }
 
     /// As Events carry it.
@@ -121,6 +133,21 @@ impl PodInfo {
             resource_version: Some(self.resource_version.clone()),
             field_path: None,
         }
+    }
+
+    /// How much it asks for.
+    fn length(&self) -> usize {
+        let spread = self.hard_spread.iter().map(SpreadConstraint::length).sum::<usize>();
+        let of_nodes = self.required_nodes().map_or(0, nodes_length);
+        let counted = self.tolerations.len() + self.host_ports.len() + self.requests.scalars.len();
+        self.terms.length() + spread + of_nodes + counted
+    }
+
+    /// The terms of its required node affinity, of which a node has to meet any.
+    pub(crate) fn required_nodes(&self) -> Option<&[NodeSelectorTerm]> {
+        let affinity = self.affinity.as_ref()?.node_affinity.as_ref()?;
+        let selector = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
+        Some(&selector.node_selector_terms)
     }
 
     /// `namespace/name`, for messages.
@@ -146,6 +173,15 @@ fn controller(pod: &Pod) -> Option<SelectorOwner> {
         _ => return None,
     };
     Some(SelectorOwner { kind, namespace: pod.metadata.namespace.clone()?, name: owner.name.clone() })
+}
+
+/// How much is written in terms about nodes: what it takes to ask them about one.
+pub(crate) fn nodes_length<'a>(terms: impl IntoIterator<Item = &'a NodeSelectorTerm>) -> usize {
+    let of = |term: &NodeSelectorTerm| {
+        let requirements = term.match_expressions.iter().chain(&term.match_fields).flatten();
+        1 + requirements.map(|requirement| 1 + requirement.values.as_ref().map_or(0, Vec::len)).sum::<usize>()
+    };
+    terms.into_iter().map(of).sum()
 }
 
 /// What an affinity says about nodes.

@@ -4,7 +4,10 @@
 
 use std::collections::HashMap;
 
-use crate::{images::Images, likes::Likes, namespaces::Namespaces, node_info::NodeInfo, selectors::Selectors};
+use crate::{
+    declared::Declared, images::Images, likes::Likes, namespaces::Namespaces, node_info::NodeInfo, pod_info::PodInfo,
+    selectors::Selectors,
+};
 
 /// What there is beside the nodes.
 #[derive(Debug, Default)]
@@ -13,6 +16,21 @@ pub(crate) struct Surroundings {
     pub(crate) images: Images,
     pub(crate) selectors: Selectors,
     pub(crate) likes: Likes,
+    pub(crate) declared: Declared,
+}
+
+impl Surroundings {
+    /// A pod is on this node.
+    pub(crate) fn count(&mut self, pod: &PodInfo, node: &str) {
+        self.likes.add((&pod.namespace, &pod.labels), pod.terminating, node);
+        self.declared.add(pod, node);
+    }
+
+    /// It is there no more. In the state in which it was counted.
+    pub(crate) fn uncount(&mut self, pod: &PodInfo, node: &str) {
+        self.likes.remove((&pod.namespace, &pod.labels), pod.terminating, node);
+        self.declared.remove(pod, node);
+    }
 }
 
 /// See the module.
@@ -48,6 +66,10 @@ impl<'a> Snapshot<'a> {
 
     pub(crate) fn likes(&self) -> &'a Likes {
         &self.around.likes
+    }
+
+    pub(crate) fn declared(&self) -> &'a Declared {
+        &self.around.declared
     }
 
     pub(crate) fn node(&self, name: &str) -> Option<&'a NodeInfo> {

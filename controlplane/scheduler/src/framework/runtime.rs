@@ -233,13 +233,14 @@ impl Framework {
         Status::error("no plugin binds this pod")
     }
 
-    /// Whether `event` may let a pod fit that `refused` have refused. One that nobody has refused is always worth it.
+    /// Whether `event` may let a pod fit that `refused` have refused. One that nobody has refused is always worth it, and so is
+    /// one that asks for much: many wait, events are many, and an attempt comes after a back-off.
     pub(crate) fn is_worth_requeuing(&self, pod: &PodInfo, refused: PluginSet, event: &ClusterEvent<'_>) -> bool {
         let actions = Actions::of(event);
         let helps = |plugin: &dyn EnqueueExtensions| {
             refused.contains(plugin.name())
                 && plugin.events().intersects(actions)
-                && plugin.hint(pod, event) == QueueingHint::Queue
+                && (pod.asks_much || plugin.hint(pod, event) == QueueingHint::Queue)
         };
         refused.is_empty() || self.enqueue_extensions.iter().any(|plugin| helps(plugin.as_ref()))
     }

@@ -3,6 +3,8 @@
 //!
 //! Source: `pkg/scheduler/framework/plugins/imagelocality/image_locality.go` at v1.37.
 
+use std::collections::BTreeMap;
+
 use crate::{
     framework::{CycleState, MAX_NODE_SCORE, Plugin, PluginName, PreScore, Score, Status},
     node_info::NodeInfo,
@@ -17,9 +19,19 @@ const MAX_BYTES: i64 = 1000 << 20;
 
 pub(super) struct ImageLocality;
 
-/// Of each image of the pod the names under which nodes list it, and the share of nodes that do: put together once, not for
-/// each node.
-struct Wanted(Vec<Vec<(String, f64)>>);
+/// Put together once, not for each node.
+struct Wanted {
+    images: Vec<Image>,
+    /// How many images the pod has, equal ones included.
+    count: i64,
+}
+
+struct Image {
+    /// How many of the pod's containers have it.
+    times: i64,
+    /// The names under which nodes list it, and the share of nodes that do.
+    names: Vec<(String, f64)>,
+}
 
 impl Plugin for ImageLocality {
     fn name(&self) -> PluginName {
@@ -34,12 +46,18 @@ impl PreScore for ImageLocality {
             let nodes = snapshot.images().nodes_with(&name);
             (nodes > 0).then(|| (name, nodes as f64 / snapshot.nodes().len() as f64))
         };
-        let wanted: Vec<Vec<_>> =
-            pod.images.iter().map(|image| names(image).into_iter().filter_map(share).collect()).collect();
-        if wanted.iter().all(Vec::is_empty) {
+        let mut times = BTreeMap::<&str, i64>::new();
+        pod.images.iter().for_each(|image| *times.entry(image).or_default() += 1);
+        let count = times.values().sum();
+        let listed = times.into_iter().map(|(image, times)| {
+            let names = names(image).into_iter().filter_map(share).collect();
+            Image { times, names }
+        });
+        let images: Vec<Image> = listed.filter(|image| !image.names.is_empty()).collect();
+        if images.is_empty() {
             return Status::SKIP;
         }
-        cycle.write(Wanted(wanted));
+        cycle.write(Wanted { images, count });
         Status::SUCCESS
     }
 }
@@ -47,13 +65,14 @@ impl PreScore for ImageLocality {
 impl Score for ImageLocality {
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "sizes of images")]
     fn score(&self, cycle: &CycleState, _: &PodInfo, node: &NodeInfo) -> i64 {
-        let Some(Wanted(images)) = cycle.read() else { return 0 };
-        let scaled = |names: &Vec<(String, f64)>| {
-            let (size, share) = names.iter().find_map(|(name, share)| Some((*node.images.get(name)?, share)))?;
-            Some((size as f64 * share) as i64)
+        let Some(Wanted { images, count }) = cycle.read() else { return 0 };
+        let scaled = |image: &Image| {
+            let mut names = image.names.iter();
+            let (size, share) = names.find_map(|(name, share)| Some((*node.images.get(name)?, share)))?;
+            Some((size as f64 * share) as i64 * image.times)
         };
         let present: i64 = images.iter().filter_map(scaled).sum();
-        let max = MAX_BYTES * i64::try_from(images.len().max(1)).unwrap_or(1);
+        let max = MAX_BYTES * (*count).max(1);
         MAX_NODE_SCORE * (present.clamp(MIN_BYTES, max) - MIN_BYTES) / (max - MIN_BYTES)
     }
 

@@ -2,17 +2,20 @@
 //!
 //! Source: `pkg/scheduler/framework/plugins/interpodaffinity` at v1.37, with its default arguments.
 
+mod kinds;
 mod score;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 
+use self::kinds::Kinds;
 use crate::{
     framework::{
         Actions, ClusterEvent, CycleState, EnqueueExtensions, Filter, NodeNames, Plugin, PluginName, PreFilter,
         QueueingHint, Status,
     },
+    likes::Counts,
     node_info::NodeInfo,
     pod_info::{AffinityTerm, PodInfo},
     snapshot::Snapshot,
@@ -60,6 +63,8 @@ impl Places {
 struct Counted {
     /// Pods there that all of the pod's required terms mean.
     affinity: Places,
+    /// By which labels these look for places.
+    affinity_keys: Vec<String>,
     /// Pods there that one of its terms of anti-affinity means.
     anti_affinity: Places,
     /// Terms of anti-affinity of pods there that mean the pod.
@@ -86,36 +91,59 @@ impl PreFilter for InterPodAffinity {
         if existing_anti_affinity.is_empty() && terms.required.is_empty() && terms.required_anti.is_empty() {
             return (None, Status::SKIP);
         }
-        let (mut affinity, mut anti_affinity) = (Places::default(), Places::default());
-        if !terms.required.is_empty() || !terms.required_anti.is_empty() {
-            let pods = snapshot.nodes().iter().flat_map(|node| node.pods.values().map(move |placed| (node, placed)));
-            for (node, placed) in pods {
-                if all_mean(&terms.required, placed, snapshot) {
-                    terms.required.iter().for_each(|term| affinity.add(node, &term.topology_key, 1));
-                }
-                for term in terms.required_anti.iter().filter(|term| means(term, placed, snapshot)) {
-                    anti_affinity.add(node, &term.topology_key, 1);
-                }
-            }
-        }
-        let means_itself = all_mean(&terms.required, pod, snapshot);
-        cycle.write(Counted { affinity, anti_affinity, existing_anti_affinity, means_itself });
+        let kinds = Kinds::of(pod, terms.required.iter().chain(&terms.required_anti), snapshot);
+        let affinity_keys = terms.required.chunk_by(is_same_place).map(|same| same[0].topology_key.clone()).collect();
+        cycle.write(Counted {
+            affinity: affinity(&kinds, &terms.required),
+            affinity_keys,
+            anti_affinity: anti_affinity(&kinds, &terms.required_anti),
+            existing_anti_affinity,
+            means_itself: all_mean(&terms.required, pod, snapshot),
+        });
         (None, Status::SUCCESS)
     }
 }
 
+/// Where pods are that all terms mean.
+fn affinity(kinds: &Kinds<'_>, terms: &[AffinityTerm]) -> Places {
+    let mut places = Places::default();
+    let Some((first, others)) = terms.split_first() else { return places };
+    let mut meant = kinds.meant(first);
+    for term in others {
+        if meant.is_empty() {
+            return places;
+        }
+        meant.intersect(&kinds.meant(term));
+    }
+    for same in terms.chunk_by(is_same_place) {
+        kinds.add(&mut places, &same[0].topology_key, meant.iter().map(|kind| (kind, 1)));
+    }
+    places
+}
+
+/// Where pods are that any term means.
+fn anti_affinity(kinds: &Kinds<'_>, terms: &[AffinityTerm]) -> Places {
+    let mut places = Places::default();
+    for same in terms.chunk_by(is_same_place).filter(|same| kinds.has_places(&same[0].topology_key)) {
+        let mut meant = kinds.none();
+        same.iter().for_each(|term| meant.unite(&kinds.meant(term)));
+        kinds.add(&mut places, &same[0].topology_key, meant.iter().map(|kind| (kind, 1)));
+    }
+    places
+}
+
+fn is_same_place(one: &AffinityTerm, other: &AffinityTerm) -> bool {
+    one.topology_key == other.topology_key
+}
+
 impl Filter for InterPodAffinity {
-    fn filter(&self, cycle: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Status {
+    fn filter(&self, cycle: &CycleState, _: &PodInfo, node: &NodeInfo) -> Status {
         let Some(counted) = cycle.read::<Counted>() else { return Status::error("PreFilter was not asked") };
-        if !counted.satisfies_affinity(pod, node) {
+        if !counted.satisfies_affinity(node) {
             // Pods that end bring no pod that would have to be there.
             return Status::unresolvable(vec![AFFINITY.into()]);
         }
-        let near = |term: &AffinityTerm| {
-            let value = node.labels.get(&term.topology_key);
-            value.is_some_and(|value| counted.anti_affinity.at(&term.topology_key, value) > 0)
-        };
-        if pod.terms.required_anti.iter().any(near) {
+        if counted.anti_affinity.of_node(&node.labels).any(|count| count > 0) {
             return Status::unschedulable(vec![ANTI_AFFINITY.into()]);
         }
         if counted.existing_anti_affinity.of_node(&node.labels).any(|count| count > 0) {
@@ -126,11 +154,11 @@ impl Filter for InterPodAffinity {
 }
 
 impl Counted {
-    fn satisfies_affinity(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
+    fn satisfies_affinity(&self, node: &NodeInfo) -> bool {
         let mut pods_are_there = true;
-        for term in &pod.terms.required {
-            let Some(value) = node.labels.get(&term.topology_key) else { return false };
-            pods_are_there &= self.affinity.at(&term.topology_key, value) > 0;
+        for key in &self.affinity_keys {
+            let Some(value) = node.labels.get(key) else { return false };
+            pods_are_there &= self.affinity.at(key, value) > 0;
         }
         // The first of a series whose pods want to be together would wait for ever.
         pods_are_there || self.affinity.is_empty() && self.means_itself
@@ -156,6 +184,10 @@ impl EnqueueExtensions for InterPodAffinity {
                 && terms.required.iter().all(|term| term.may_match(&other.namespace, &other.labels))
         };
         let apart = |other: &PodInfo| {
+            // Not worth a look at each of them.
+            if other.asks_much {
+                return true;
+            }
             let by_own = terms.required_anti.iter().any(|term| term.may_match(&other.namespace, &other.labels));
             by_own || other.terms.required_anti.iter().any(|term| term.may_match(&pod.namespace, &pod.labels))
         };
@@ -166,7 +198,8 @@ impl EnqueueExtensions for InterPodAffinity {
             ClusterEvent::Updated { .. } => true,
             ClusterEvent::AssignedPodAdded(added) => near(added),
             ClusterEvent::AssignedPodUpdated { old, new } => {
-                near(new) && !near(old) || was_before(old) && !near(new) || apart(old) && !apart(new)
+                let no_longer_apart = apart(old) && (new.asks_much || !apart(new));
+                near(new) && !near(old) || was_before(old) && !near(new) || no_longer_apart
             }
             ClusterEvent::AssignedPodDeleted(gone) => apart(gone) || was_before(gone),
             ClusterEvent::NodeAdded(node) => {
@@ -184,13 +217,23 @@ impl EnqueueExtensions for InterPodAffinity {
 /// Where pods are whose required anti-affinity means `pod`.
 fn existing_anti_affinity(pod: &PodInfo, snapshot: &Snapshot<'_>) -> Places {
     let mut places = Places::default();
-    for node in snapshot.nodes().iter().filter(|node| node.pods_with_required_anti_affinity > 0) {
-        let terms = node.pods.values().flat_map(|placed| &placed.terms.required_anti);
-        for term in terms.filter(|term| means(term, pod, snapshot)) {
-            places.add(node, &term.topology_key, 1);
+    for (terms, on) in snapshot.declared().about(&pod.namespace) {
+        for same in terms.required_anti.chunk_by(is_same_place) {
+            if same.iter().any(|term| means(term, pod, snapshot)) {
+                add_where(&mut places, snapshot, &same[0].topology_key, 1, on);
+            }
         }
     }
     places
+}
+
+/// Adds `amount` for each of these pods, where it is.
+fn add_where(places: &mut Places, snapshot: &Snapshot<'_>, key: &str, amount: i64, pods: &Counts) {
+    for (node, count) in pods {
+        if let Some(node) = snapshot.node(node) {
+            places.add(node, key, amount * count);
+        }
+    }
 }
 
 fn means(term: &AffinityTerm, pod: &PodInfo, snapshot: &Snapshot<'_>) -> bool {

@@ -1,9 +1,16 @@
-//! NodeAffinity: `nodeSelector`, required and preferred node affinity.
+//! NodeAffinity: `nodeSelector`, required and preferred node affinity. A few terms ask each node; many are answered for all nodes
+//! at once (`node_affinity/many.rs`).
 //!
 //! Source: `pkg/scheduler/framework/plugins/nodeaffinity` at v1.37.
 
+mod many;
+
+use std::collections::{HashMap, HashSet};
+
 use coracle_api::scheduling::{NodeView, meets_term, required_affinity_matches};
 use k8s_openapi::api::core::v1::{NodeSelectorTerm, PreferredSchedulingTerm};
+
+use self::many::Nodes;
 
 use crate::{
     framework::{
@@ -11,11 +18,20 @@ use crate::{
         PreScore, QueueingHint, Score, Status, normalize_by_max,
     },
     node_info::NodeInfo,
-    pod_info::PodInfo,
+    pod_info::{PodInfo, nodes_length},
     snapshot::Snapshot,
 };
 
+/// How much may be written in terms that ask each node.
+const FEW: usize = 64;
+
 pub(super) struct NodeAffinity;
+
+/// The nodes that many terms allow, by name.
+struct Allowed(HashSet<String>);
+
+/// What many preferences say of the nodes that they do not leave alone, by name.
+struct Preferred(HashMap<String, i64>);
 
 impl Plugin for NodeAffinity {
     fn name(&self) -> PluginName {
@@ -25,10 +41,16 @@ impl Plugin for NodeAffinity {
 
 impl PreFilter for NodeAffinity {
     /// The nodes that a pod names, as a DaemonSet's do: the others need no look.
-    fn pre_filter(&self, _: &mut CycleState, pod: &PodInfo, _: &Snapshot<'_>) -> (Option<NodeNames>, Status) {
-        let Some(terms) = required(pod) else {
+    fn pre_filter(&self, cycle: &mut CycleState, pod: &PodInfo, all: &Snapshot<'_>) -> (Option<NodeNames>, Status) {
+        let Some(terms) = pod.required_nodes() else {
             return (None, if pod.node_selector.is_empty() { Status::SKIP } else { Status::SUCCESS });
         };
+        if nodes_length(terms) > FEW {
+            let nodes = Nodes::of(all.nodes().iter());
+            cycle.write(Allowed(
+                nodes.allowed(&pod.node_selector, terms).into_iter().map(|node| node.name.clone()).collect(),
+            ));
+        }
         let mut names = NodeNames::new();
         for term in terms {
             match names_of(term) {
@@ -45,8 +67,8 @@ impl PreFilter for NodeAffinity {
 }
 
 impl Filter for NodeAffinity {
-    fn filter(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Status {
-        if matches(pod, node) {
+    fn filter(&self, cycle: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Status {
+        if matches(cycle, pod, node) {
             return Status::SUCCESS;
         }
         Status::unresolvable(vec!["node(s) didn't match Pod's node affinity/selector".into()])
@@ -54,14 +76,25 @@ impl Filter for NodeAffinity {
 }
 
 impl PreScore for NodeAffinity {
-    fn pre_score(&self, _: &mut CycleState, pod: &PodInfo, _: &[&NodeInfo], _: &Snapshot<'_>) -> Status {
-        if preferred(pod).is_empty() { Status::SKIP } else { Status::SUCCESS }
+    fn pre_score(&self, cycle: &mut CycleState, pod: &PodInfo, on: &[&NodeInfo], _: &Snapshot<'_>) -> Status {
+        let preferred = preferred(pod);
+        if preferred.is_empty() {
+            return Status::SKIP;
+        }
+        if nodes_length(preferred.iter().map(|one| &one.preference)) > FEW {
+            let scores = Nodes::of(on.iter().copied()).scores(preferred);
+            cycle.write(Preferred(scores.into_iter().map(|(node, score)| (node.name.clone(), score)).collect()));
+        }
+        Status::SUCCESS
     }
 }
 
 impl Score for NodeAffinity {
     /// Sum of the weights of the preferences that the node meets.
-    fn score(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo) -> i64 {
+    fn score(&self, cycle: &CycleState, pod: &PodInfo, node: &NodeInfo) -> i64 {
+        if let Some(Preferred(scores)) = cycle.read() {
+            return scores.get(&node.name).copied().unwrap_or(0);
+        }
         let met = preferred(pod).iter().filter(|preference| meets_term(&preference.preference, view(node)));
         met.map(|preference| i64::from(preference.weight)).sum()
     }
@@ -82,23 +115,21 @@ impl EnqueueExtensions for NodeAffinity {
 
     fn hint(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> QueueingHint {
         let helps = match event {
-            ClusterEvent::NodeAdded(node) => matches(pod, node),
-            ClusterEvent::NodeUpdated { old, new } => !matches(pod, old) && matches(pod, new),
+            ClusterEvent::NodeAdded(node) => allows(pod, node),
+            ClusterEvent::NodeUpdated { old, new } => !allows(pod, old) && allows(pod, new),
             _ => false,
         };
         helps.into()
     }
 }
 
-/// Whether the node is one that the pod requires.
-pub(super) fn matches(pod: &PodInfo, node: &NodeInfo) -> bool {
-    required_affinity_matches(Some(&pod.node_selector), pod.affinity.as_ref(), view(node))
+/// Whether the node is one that the pod requires, as far as PreFilter has found out already.
+pub(super) fn matches(cycle: &CycleState, pod: &PodInfo, node: &NodeInfo) -> bool {
+    cycle.read().map_or_else(|| allows(pod, node), |Allowed(nodes)| nodes.contains(&node.name))
 }
 
-fn required(pod: &PodInfo) -> Option<&[NodeSelectorTerm]> {
-    let affinity = pod.affinity.as_ref()?.node_affinity.as_ref()?;
-    let selector = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
-    Some(&selector.node_selector_terms)
+fn allows(pod: &PodInfo, node: &NodeInfo) -> bool {
+    required_affinity_matches(Some(&pod.node_selector), pod.affinity.as_ref(), view(node))
 }
 
 fn preferred(pod: &PodInfo) -> &[PreferredSchedulingTerm] {
@@ -121,72 +152,4 @@ fn view(node: &NodeInfo) -> NodeView<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::testing::{Nodes, filtered, info, node, pod_with};
-
-    #[test]
-    fn preferences_that_a_node_meets_add_up() {
-        let mut node = info(&node("n1", "4"));
-        node.labels.insert("disk".to_owned(), "ssd".to_owned());
-        let prefer = |weight: i32, disk: &str| {
-            let requirement = json!({"key": "disk", "operator": "In", "values": [disk]});
-            json!({"weight": weight, "preference": {"matchExpressions": [requirement]}})
-        };
-        let preferred = json!([prefer(3, "ssd"), prefer(5, "nvme"), prefer(7, "ssd")]);
-        let affinity = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}});
-        let pod = pod_with("p", json!({"containers": [], "affinity": affinity}));
-        assert_eq!(NodeAffinity.score(&CycleState::default(), &pod, &node), 10);
-    }
-
-    #[test]
-    fn a_node_selector_must_match_whole() {
-        let node = info(&node("n1", "4"));
-        for (selector, expect) in [
-            (json!({"kubernetes.io/hostname": "n1"}), true),
-            (json!({"kubernetes.io/hostname": "n1", "x": "y"}), false),
-        ] {
-            let pod = pod_with("p", json!({"containers": [], "nodeSelector": selector}));
-            assert_eq!(filtered(&NodeAffinity, &pod, &node).is_success(), expect, "{selector}");
-        }
-    }
-
-    #[test]
-    fn nodes_that_a_pod_names_are_the_only_ones_looked_at() {
-        let field = |names: &[&str]| json!({"key": "metadata.name", "operator": "In", "values": names});
-        let label = json!({"key": "disk", "operator": "Exists"});
-        for (terms, expected) in [
-            (json!([{"matchFields": [field(&["a"])]}, {"matchFields": [field(&["b"])]}]), Ok(Some(vec!["a", "b"]))),
-            (json!([{"matchFields": [field(&["a"])]}, {"matchExpressions": [label]}]), Ok(None)),
-            (json!([{"matchFields": [field(&["a", "b"]), field(&["b", "c"])]}]), Ok(Some(vec!["b"]))),
-            (json!([{"matchFields": [field(&["a"]), field(&["b"])]}]), Err("pod affinity terms conflict")),
-        ] {
-            let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
-            let pod = pod_with("p", json!({"containers": [], "affinity": {"nodeAffinity": required}}));
-            let nodes = Nodes::of(&[]);
-            let (names, status) = NodeAffinity.pre_filter(&mut CycleState::default(), &pod, &nodes.snapshot());
-            let message = status.message();
-            let found = if status.is_success() { Ok(names) } else { Err(message.as_str()) };
-            let expected = expected.map(|names| names.map(|names| names.into_iter().map(str::to_owned).collect()));
-            assert_eq!(found, expected, "{terms}");
-        }
-    }
-
-    #[test]
-    fn only_a_node_that_matches_now_and_did_not_before_helps() {
-        let pod = pod_with("p", json!({"containers": [], "nodeSelector": {"disk": "ssd"}}));
-        let bare = info(&node("n1", "4"));
-        let mut labelled = bare.clone();
-        labelled.labels.insert("disk".to_owned(), "ssd".to_owned());
-        for (event, expected) in [
-            (ClusterEvent::NodeAdded(&labelled), QueueingHint::Queue),
-            (ClusterEvent::NodeAdded(&bare), QueueingHint::Skip),
-            (ClusterEvent::NodeUpdated { old: &bare, new: &labelled }, QueueingHint::Queue),
-            (ClusterEvent::NodeUpdated { old: &labelled, new: &labelled }, QueueingHint::Skip),
-        ] {
-            assert_eq!(NodeAffinity.hint(&pod, &event), expected, "{event:?}");
-        }
-    }
-}
+mod tests;

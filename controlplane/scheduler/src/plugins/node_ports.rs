@@ -28,7 +28,7 @@ impl PreFilter for NodePorts {
 
 impl Filter for NodePorts {
     fn filter(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Status {
-        if node.pods.values().any(|placed| conflicts(pod, placed)) {
+        if node.pods.values().any(|placed| pod.host_ports.conflict(&placed.host_ports)) {
             return Status::unschedulable(vec!["node(s) didn't have free ports for the requested pod ports".into()]);
         }
         Status::SUCCESS
@@ -42,14 +42,10 @@ impl EnqueueExtensions for NodePorts {
 
     fn hint(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> QueueingHint {
         match event {
-            ClusterEvent::AssignedPodDeleted(gone) => conflicts(pod, gone).into(),
+            ClusterEvent::AssignedPodDeleted(gone) => pod.host_ports.conflict(&gone.host_ports).into(),
             _ => QueueingHint::Queue,
         }
     }
-}
-
-fn conflicts(one: &PodInfo, other: &PodInfo) -> bool {
-    one.host_ports.iter().any(|wanted| other.host_ports.iter().any(|taken| wanted.conflicts(taken)))
 }
 
 #[cfg(test)]

@@ -14,6 +14,9 @@ use crate::{
 
 pub(super) struct NodeResourcesFit;
 
+/// What a node has too little of, beyond which no more is told.
+const MOST_REASONS: usize = 16;
+
 /// What the pod asks for by name, with what is said where there is too little of it: put together once, not for each node.
 struct Scalars(Vec<Scalar>);
 
@@ -56,6 +59,7 @@ impl Filter for NodeResourcesFit {
                 // No end of a pod gives what the node does not have.
                 is_resolvable &= asked <= has;
             }
+            reasons.len() < MOST_REASONS
         };
         let (asked, has, used) = (&pod.requests, &node.allocatable, &node.requested);
         let pods = i64::try_from(node.pods.len()).unwrap_or(i64::MAX);
@@ -68,7 +72,9 @@ impl Filter for NodeResourcesFit {
             && let Some(Scalars(scalars)) = cycle.read()
         {
             for Scalar { name, asked, insufficient } in scalars {
-                look(*asked, has.scalar(name), used.scalar(name), &|| insufficient.clone());
+                if !look(*asked, has.scalar(name), used.scalar(name), &|| insufficient.clone()) {
+                    break;
+                }
             }
         }
         match (reasons.is_empty(), is_resolvable) {

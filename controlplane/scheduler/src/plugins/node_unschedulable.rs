@@ -2,7 +2,6 @@
 //!
 //! Source: `pkg/scheduler/framework/plugins/nodeunschedulable` at v1.37.
 
-use coracle_api::scheduling::tolerates_any;
 use k8s_openapi::api::core::v1::Taint;
 
 use crate::{
@@ -52,5 +51,5 @@ fn tolerates_cordon(pod: &PodInfo) -> bool {
         effect: "NoSchedule".to_owned(),
         ..Taint::default()
     };
-    tolerates_any(&pod.tolerations, &taint)
+    pod.tolerations.tolerate(&taint)
 }

@@ -8,8 +8,6 @@ mod tests;
 
 use std::collections::HashMap;
 
-use coracle_api::scheduling::tolerates_any;
-
 use super::node_affinity;
 use crate::{
     framework::{
@@ -57,12 +55,15 @@ impl PreFilter for PodTopologySpread {
             return (None, Status::SKIP);
         }
         let mut domains: Vec<Domains> = constraints.iter().map(|_| Domains::default()).collect();
-        for node in snapshot.nodes().iter().filter(|node| has_all_labels(node, constraints)) {
+        let nodes: Vec<&NodeInfo> = snapshot.nodes().iter().filter(|node| has_all_labels(node, constraints)).collect();
+        // Else there are no more of them than a node has labels.
+        if !nodes.is_empty() {
             for (constraint, domains) in constraints.iter().zip(&mut domains) {
-                if counts(constraint, pod, node)
-                    && let Some(value) = node.labels.get(&constraint.topology_key)
-                {
-                    add(&mut domains.pods, value, selected(constraint, pod, node));
+                let selected = constraint.selected(&pod.namespace, snapshot.likes());
+                for node in nodes.iter().filter(|node| counts(constraint, cycle, pod, node)) {
+                    if let Some(value) = node.labels.get(&constraint.topology_key) {
+                        add(&mut domains.pods, value, selected.get(node.name.as_str()).copied().unwrap_or(0));
+                    }
                 }
             }
         }
@@ -124,10 +125,11 @@ impl EnqueueExtensions for PodTopologySpread {
             }
             ClusterEvent::NodeAdded(node) | ClusterEvent::NodeDeleted(node) => has_all_labels(node, constraints),
             ClusterEvent::NodeUpdated { old, new } => {
+                let fresh = CycleState::default();
                 let place = |node: &NodeInfo, key: &str| node.labels.get(key).cloned();
                 let moved = constraints.iter().any(|one| {
                     place(old, &one.topology_key) != place(new, &one.topology_key)
-                        || counts(one, pod, old) != counts(one, pod, new)
+                        || counts(one, &fresh, pod, old) != counts(one, &fresh, pod, new)
                 });
                 moved && (has_all_labels(old, constraints) || has_all_labels(new, constraints))
             }
@@ -143,23 +145,13 @@ fn has_all_labels(node: &NodeInfo, constraints: &[SpreadConstraint]) -> bool {
 }
 
 /// Whether the constraint looks at this node, by its policies.
-fn counts(constraint: &SpreadConstraint, pod: &PodInfo, node: &NodeInfo) -> bool {
+fn counts(constraint: &SpreadConstraint, cycle: &CycleState, pod: &PodInfo, node: &NodeInfo) -> bool {
     let tolerates = || {
         let mut hard = node.taints.iter().filter(|taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute"));
-        hard.all(|taint| tolerates_any(&pod.tolerations, taint))
+        hard.all(|taint| pod.tolerations.tolerate(taint))
     };
-    (!constraint.honours_affinity || node_affinity::matches(pod, node)) && (!constraint.honours_taints || tolerates())
-}
-
-/// How many pods of the node the constraint of `pod` selects. Those that end are gone already.
-fn selected(constraint: &SpreadConstraint, pod: &PodInfo, node: &NodeInfo) -> i64 {
-    if constraint.selects_everything() {
-        return 0;
-    }
-    let selected = node.pods.values().filter(|placed| {
-        !placed.terminating && placed.namespace == pod.namespace && constraint.selects(&placed.labels)
-    });
-    i64::try_from(selected.count()).unwrap_or(i64::MAX)
+    (!constraint.honours_affinity || node_affinity::matches(cycle, pod, node))
+        && (!constraint.honours_taints || tolerates())
 }
 
 fn add(pods: &mut HashMap<String, i64>, value: &str, amount: i64) {

@@ -2,8 +2,6 @@
 //!
 //! Source: `pkg/scheduler/framework/plugins/tainttoleration` at v1.37.
 
-use coracle_api::scheduling::tolerates_any;
-
 use crate::{
     framework::{
         Actions, ClusterEvent, CycleState, EnqueueExtensions, Filter, Plugin, PluginName, PreScore, QueueingHint,
@@ -42,7 +40,7 @@ impl Score for TaintToleration {
     /// How many taints would rather not have the pod.
     fn score(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo) -> i64 {
         let soft = node.taints.iter().filter(|taint| taint.effect == PREFER_NO_SCHEDULE);
-        let untolerated = soft.filter(|taint| !tolerates_any(&pod.tolerations, taint)).count();
+        let untolerated = soft.filter(|taint| !pod.tolerations.tolerate(taint)).count();
         i64::try_from(untolerated).unwrap_or(i64::MAX)
     }
 
@@ -76,7 +74,7 @@ const PREFER_NO_SCHEDULE: &str = "PreferNoSchedule";
 /// Whether the pod tolerates all that keeps pods from the node.
 fn is_tolerated(pod: &PodInfo, node: &NodeInfo) -> bool {
     let mut hard = node.taints.iter().filter(|taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute"));
-    hard.all(|taint| tolerates_any(&pod.tolerations, taint))
+    hard.all(|taint| pod.tolerations.tolerate(taint))
 }
 
 #[cfg(test)]

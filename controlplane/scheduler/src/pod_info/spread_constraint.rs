@@ -64,6 +64,11 @@ impl SpreadConstraint {
         if self.selects_everything() { Counts::new() } else { likes.selected(namespace, &self.selector) }
     }
 
+    /// How much is written in it.
+    pub(crate) fn length(&self) -> usize {
+        1 + self.selector.requirements().iter().map(|requirement| 1 + requirement.values.len()).sum::<usize>()
+    }
+
     pub(crate) fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         self.selector.matches(|key| labels.get(key).map(String::as_str))
     }

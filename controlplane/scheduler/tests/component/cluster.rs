@@ -194,6 +194,12 @@ impl Cluster {
         line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
     }
 
+    /// A sum of seconds, as `/metrics` says.
+    pub(crate) fn seconds(&self, name: &str) -> f64 {
+        let text = self.metrics.text();
+        text.lines().find_map(|line| line.strip_prefix(name)?.rsplit(' ').next()?.parse().ok()).unwrap_or(0.0)
+    }
+
     /// The Events that say why pods were not placed.
     pub(crate) async fn failures(&self) -> Vec<Event> {
         let events: Api<Event> = Api::namespaced(self.client.clone(), "default");

@@ -6,3 +6,4 @@ mod cluster;
 mod placing;
 mod reports;
 mod retrying;
+mod sharing;

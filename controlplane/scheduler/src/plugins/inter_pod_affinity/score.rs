@@ -2,7 +2,7 @@
 //!
 //! Source: `pkg/scheduler/framework/plugins/interpodaffinity/scoring.go` at v1.37, with its default arguments.
 
-use super::{InterPodAffinity, Places, means};
+use super::{InterPodAffinity, Places, add_where, is_same_place, kinds::Kinds, means};
 use crate::{
     framework::{CycleState, MAX_NODE_SCORE, PreScore, Score, Status},
     node_info::NodeInfo,
@@ -19,12 +19,13 @@ struct Wishes(Places);
 impl PreScore for InterPodAffinity {
     fn pre_score(&self, cycle: &mut CycleState, pod: &PodInfo, _: &[&NodeInfo], snapshot: &Snapshot<'_>) -> Status {
         let mut places = Places::default();
-        let has_wishes = !pod.terms.preferred.is_empty();
-        // Without own wishes only those of others count.
-        let nodes = snapshot.nodes().iter().filter(|node| has_wishes || node.pods_with_affinity > 0);
-        for node in nodes {
-            for placed in node.pods.values().filter(|placed| has_wishes || !placed.terms.is_empty()) {
-                add_wishes(&mut places, pod, placed, node, snapshot);
+        add_own_wishes(&mut places, pod, snapshot);
+        for (terms, on) in snapshot.declared().about(&pod.namespace) {
+            for term in terms.required.iter().filter(|term| means(term, pod, snapshot)) {
+                add_where(&mut places, snapshot, &term.topology_key, HARD_POD_AFFINITY_WEIGHT, on);
+            }
+            for wish in terms.preferred.iter().filter(|wish| means(&wish.term, pod, snapshot)) {
+                add_where(&mut places, snapshot, &wish.term.topology_key, wish.weight, on);
             }
         }
         if places.is_empty() {
@@ -35,15 +36,23 @@ impl PreScore for InterPodAffinity {
     }
 }
 
-fn add_wishes(places: &mut Places, pod: &PodInfo, placed: &PodInfo, node: &NodeInfo, snapshot: &Snapshot<'_>) {
-    for wish in pod.terms.preferred.iter().filter(|wish| means(&wish.term, placed, snapshot)) {
-        places.add(node, &wish.term.topology_key, wish.weight);
+/// The pods that the pod wishes to be near, or apart from.
+fn add_own_wishes(places: &mut Places, pod: &PodInfo, snapshot: &Snapshot<'_>) {
+    let wishes = &pod.terms.preferred;
+    if wishes.is_empty() {
+        return;
     }
-    for term in placed.terms.required.iter().filter(|term| means(term, pod, snapshot)) {
-        places.add(node, &term.topology_key, HARD_POD_AFFINITY_WEIGHT);
-    }
-    for wish in placed.terms.preferred.iter().filter(|wish| means(&wish.term, pod, snapshot)) {
-        places.add(node, &wish.term.topology_key, wish.weight);
+    let kinds = Kinds::of(pod, wishes.iter().map(|wish| &wish.term), snapshot);
+    for same in wishes.chunk_by(|one, other| is_same_place(&one.term, &other.term)) {
+        let key = &same[0].term.topology_key;
+        if !kinds.has_places(key) {
+            continue;
+        }
+        let mut weights = vec![0; kinds.len()];
+        for wish in same {
+            kinds.meant(&wish.term).iter().for_each(|kind| weights[kind] += wish.weight);
+        }
+        kinds.add(places, key, weights.into_iter().enumerate().filter(|(_, weight)| *weight != 0));
     }
 }
 

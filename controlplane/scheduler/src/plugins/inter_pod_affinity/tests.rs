@@ -1,3 +1,5 @@
+mod cost;
+
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -7,6 +9,7 @@ use super::*;
 use crate::{
     cache::Cache,
     framework::{Code, PreScore, Score},
+    pod_info::PodUid,
     testing::{node_of, pod_of},
 };
 
@@ -299,6 +302,29 @@ impl Simple {
     }
 }
 
+/// The pod with a hundred more terms that mean nobody.
+fn with_many_terms(pod: &PodInfo) -> PodInfo {
+    let nobodys = (0..100).map(|number| term(KEYS[number % 2], app(&format!("nobodys-{number}"))));
+    let wishes = nobodys.clone().map(|term| json!({"weight": 1, "podAffinityTerm": term}));
+    let more = labelled(
+        "more",
+        &pod.namespace,
+        &json!({}),
+        &json!({"podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": nobodys.collect::<Vec<_>>(),
+            "preferredDuringSchedulingIgnoredDuringExecution": wishes.collect::<Vec<_>>(),
+        }}),
+    );
+    PodInfo { terms: Arc::new(pod.terms.with(&more.terms)), ..pod.clone() }
+}
+
+/// What PreScore and Score say of each node.
+fn scores(pod: &PodInfo, cache: &Cache) -> Vec<i64> {
+    let (mut cycle, snapshot) = (CycleState::default(), cache.snapshot());
+    InterPodAffinity.pre_score(&mut cycle, pod, &[], &snapshot);
+    snapshot.nodes().iter().map(|node| InterPodAffinity.score(&cycle, pod, node)).collect()
+}
+
 /// The values of a node's labels, if it has them.
 type SimpleNode = [Option<usize>; 2];
 
@@ -348,11 +374,20 @@ proptest! {
         for (number, (pod, place)) in placed.iter().enumerate() {
             cache.observe(Arc::new(pod.pod(&number.to_string())), &place.to_string());
         }
-        let refused = refused(&pod.pod("p"), &cache);
+        let few = pod.pod("p");
+        let refused = refused(&few, &cache);
+        // However much is said beside that means nobody.
+        let many = with_many_terms(&few);
+        prop_assert_eq!(&self::refused(&many, &cache), &refused);
+        prop_assert_eq!(scores(&many, &cache), scores(&few, &cache));
         for (number, node) in nodes.iter().enumerate() {
             let is_refused = refused.iter().any(|(name, _)| *name == number.to_string());
             prop_assert_eq!(!is_refused, allows(&pod, node, &nodes, &placed), "node {}: {:?}", number, refused);
         }
+        for number in 0..placed.len() {
+            cache.remove_pod(&PodUid(number.to_string().into()));
+        }
+        prop_assert!(cache.snapshot().declared().is_empty() && cache.snapshot().likes().is_empty());
     }
 
     /// An event after which the pod fits where it did not must not be taken for one that does not help.

@@ -22,6 +22,9 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 /// What a pod wishes that says nothing: topology key and `maxSkew`.
 const SYSTEM_DEFAULTS: [(&str, i64); 2] = [(HOSTNAME, 3), ("topology.kubernetes.io/zone", 5)];
 
+/// Constraints beyond which it is looked first whether any node is in all those places.
+const MANY: usize = 16;
+
 /// What Score compares nodes by.
 struct Wishes {
     /// In place of the pod's own, if it has none.
@@ -60,6 +63,10 @@ impl PreScore for PodTopologySpread {
         // zones, pods are spread over nodes all the same, and nodes without a zone are one.
         let all = if says_nothing { &[] } else { constraints };
         let scored: Vec<&NodeInfo> = feasible.iter().filter(|node| has_all_labels(node, all)).copied().collect();
+        // No node is told from another, and whoever writes a pod chooses how many constraints it has.
+        if scored.is_empty() && constraints.len() > MANY {
+            return Status::SKIP;
+        }
         let domains = constraints.iter().map(|constraint| {
             let selected = constraint.selected(&pod.namespace, snapshot.likes());
             if constraint.topology_key == HOSTNAME {
@@ -75,7 +82,7 @@ impl PreScore for PodTopologySpread {
             for (node, count) in selected {
                 if let Some(node) = snapshot.node(&node).filter(|node| has_all_labels(node, all))
                     && let Some(sum) = pods.get_mut(place(node, constraint))
-                    && counts(constraint, pod, node)
+                    && counts(constraint, cycle, pod, node)
                 {
                     *sum += count;
                 }

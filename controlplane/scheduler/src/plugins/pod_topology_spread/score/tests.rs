@@ -185,6 +185,6 @@ proptest! {
         for number in 0..placed.len() {
             cache.remove_pod(&PodUid(number.to_string().into()));
         }
-        prop_assert!(cache.snapshot().likes().is_empty());
+        prop_assert!(cache.snapshot().likes().is_empty() && cache.snapshot().declared().is_empty());
     }
 }
