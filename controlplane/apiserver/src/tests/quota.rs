@@ -120,6 +120,23 @@ async fn scopes_choose_the_pods_that_count() {
 }
 
 #[tokio::test]
+async fn a_quota_keeps_affinity_in_its_namespace() {
+    let raw = admin().await;
+    limit(&raw, "q", json!({"hard": {"pods": "0"}, "scopes": ["CrossNamespacePodAffinity"]})).await;
+    let apart = |name: &str, namespaces: Value| {
+        let mut term = json!({"labelSelector": {}, "topologyKey": "kubernetes.io/os"});
+        term.as_object_mut().unwrap().extend(namespaces.as_object().unwrap().clone());
+        let mut pod = pod(name);
+        pod["spec"]["affinity"] =
+            json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+        pod
+    };
+    assert_eq!(raw.post(PODS, apart("everywhere", json!({"namespaceSelector": {}}))).await.0, 403);
+    assert_eq!(raw.post(PODS, apart("elsewhere", json!({"namespaces": ["other"]}))).await.0, 403);
+    assert_eq!(raw.post(PODS, apart("here", json!({}))).await.0, 201);
+}
+
+#[tokio::test]
 async fn a_quota_not_counted_yet_refuses() {
     let raw = admin().await;
     let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"},
