@@ -16,7 +16,7 @@ mod token;
 use std::process::ExitCode;
 
 use clap::Parser;
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 
 use crate::cli::{Cli, Command};
 
@@ -86,5 +86,5 @@ fn say(line: std::fmt::Arguments<'_>) {
 
 #[allow(clippy::print_stderr, reason = "the last word of a failing program")]
 fn complain(error: &anyhow::Error) {
-    eprintln!("coracle: {}", Chain(error.as_ref()));
+    eprintln!("coracle: {}", ErrorChain(error.as_ref()));
 }

@@ -7,7 +7,7 @@ use std::{future::Future, pin::pin, time::Duration};
 use anyhow::Context;
 use coracle_agent::ApiAccess;
 use coracle_controlplane::{Server, UserInfo};
-use coracle_telemetry::{Chain, spawn};
+use coracle_telemetry::{ErrorChain, spawn};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -73,7 +73,7 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<(), Failure> {
 /// Tells systemd, if it asked.
 fn announce_ready() {
     if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
-        tracing::warn!(error = %Chain(&error), "could not tell systemd that the service is ready");
+        tracing::warn!(error = %ErrorChain(&error), "could not tell systemd that the service is ready");
     }
 }
 

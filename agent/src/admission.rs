@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use coracle_api::scheduling::HostPort;
 use k8s_openapi::api::core::v1::{Pod, Taint};
 
-use crate::{container_config::apparmor, pod::PodExt};
+use crate::{container_config::apparmor, pod::PodExt, status_reason::StatusReason};
 use predicates::Amounts;
 
 /// The node, as far as it matters here.
@@ -42,21 +42,8 @@ pub(crate) struct NodeInfo {
     pub(crate) listening: fn() -> Vec<HostPort>,
 }
 
-/// Why a pod is rejected: `status.reason`, and the text behind "Pod was rejected: ".
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Rejection {
-    pub(crate) reason: String,
-    pub(crate) message: String,
-}
-
-impl Rejection {
-    fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { reason: reason.into(), message: message.into() }
-    }
-}
-
 /// Says why the node does not take a pod beside the others that it has taken; `None` if it may.
-type Handler = fn(&Pod, &NodeInfo, &[&Pod]) -> Option<Rejection>;
+type Handler = fn(&Pod, &NodeInfo, &[&Pod]) -> Option<StatusReason>;
 
 /// Says which pods show in the API what a node runs from files.
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -84,7 +71,7 @@ enum AppliesTo {
 }
 
 /// Takes `pod` beside the `others` that the node has taken, or tells why not.
-pub(crate) fn admit(pod: &Pod, node: &NodeInfo, others: &[&Pod]) -> Result<(), Rejection> {
+pub(crate) fn admit(pod: &Pod, node: &NodeInfo, others: &[&Pod]) -> Result<(), StatusReason> {
     let is_placed = tells_of_a_start(pod);
     let asked = HANDLERS.iter().filter(|(_, applies_to)| *applies_to == AppliesTo::EveryPod || !is_placed);
     asked.into_iter().find_map(|(handler, _)| handler(pod, node, others)).map_or(Ok(()), Err)
@@ -99,40 +86,40 @@ fn tells_of_a_start(pod: &Pod) -> bool {
 /// This node runs no pods from files, so that nothing is behind such a pod. The kubelet never runs one of the API either:
 /// it deletes it, as the mirror of a static pod that is gone (`deleteOrphanedMirrorPods`). Here it fails, so that whoever
 /// made it sees why.
-fn mirror_pods(pod: &Pod, _: &NodeInfo, _: &[&Pod]) -> Option<Rejection> {
+fn mirror_pods(pod: &Pod, _: &NodeInfo, _: &[&Pod]) -> Option<StatusReason> {
     let is_mirror = pod.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(MIRROR));
     let message = format!("annotation {MIRROR}: this node runs no static pod that it could be the mirror of");
-    is_mirror.then(|| Rejection::new("UnexpectedAdmissionError", message))
+    is_mirror.then(|| StatusReason::new("UnexpectedAdmissionError", message))
 }
 
-fn operating_system(pod: &Pod, _: &NodeInfo, _: &[&Pod]) -> Option<Rejection> {
+fn operating_system(pod: &Pod, _: &NodeInfo, _: &[&Pod]) -> Option<StatusReason> {
     let asked = pod.spec_or_default().os.as_ref().map(|os| os.name.as_str());
     let is_ours = matches!(asked, None | Some("linux" | ""));
     let message = "Failed to admit pod as the OS field doesn't match node OS";
-    (!is_ours).then(|| Rejection::new("PodOSNotSupported", message))
+    (!is_ours).then(|| StatusReason::new("PodOSNotSupported", message))
 }
 
-fn sysctls(pod: &Pod, node: &NodeInfo, _: &[&Pod]) -> Option<Rejection> {
+fn sysctls(pod: &Pod, node: &NodeInfo, _: &[&Pod]) -> Option<StatusReason> {
     let spec = pod.spec_or_default();
     let mut wanted = spec.security_context.iter().filter_map(|context| context.sysctls.as_ref()).flatten();
     let (host_network, host_ipc) = (spec.host_network == Some(true), spec.host_ipc == Some(true));
     let why = wanted.find_map(|one| node.sysctls.check(&one.name, host_network, host_ipc).err())?;
-    Some(Rejection::new("SysctlForbidden", format!("forbidden sysctl: {why}")))
+    Some(StatusReason::new("SysctlForbidden", format!("forbidden sysctl: {why}")))
 }
 
-fn apparmor_profiles(pod: &Pod, node: &NodeInfo, _: &[&Pod]) -> Option<Rejection> {
+fn apparmor_profiles(pod: &Pod, node: &NodeInfo, _: &[&Pod]) -> Option<StatusReason> {
     let error = pod.all_containers().find_map(|container| apparmor::resolve(pod, container, node.apparmor).err())?;
     let text = error.to_string();
     let why = text.trim_start_matches("cannot enforce AppArmor: ");
-    Some(Rejection::new("AppArmor", format!("Cannot enforce AppArmor: {why}")))
+    Some(StatusReason::new("AppArmor", format!("Cannot enforce AppArmor: {why}")))
 }
 
 /// Devices of claims are allocated by drivers, which this node does not speak to: a container that was started without
 /// its device would look well and be wrong.
-fn resource_claims(pod: &Pod, _: &NodeInfo, _: &[&Pod]) -> Option<Rejection> {
+fn resource_claims(pod: &Pod, _: &NodeInfo, _: &[&Pod]) -> Option<StatusReason> {
     let name = &pod.spec_or_default().resource_claims.iter().flatten().next()?.name;
     let message = format!("resource claim \"{name}\": this node has no driver of dynamic resources");
-    Some(Rejection::new("UnexpectedAdmissionError", message))
+    Some(StatusReason::new("UnexpectedAdmissionError", message))
 }
 
 #[cfg(test)]

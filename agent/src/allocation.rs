@@ -15,7 +15,7 @@ use crate::{
         resources::{self, Amounts},
     },
     pod::PodExt,
-    pod_status::WaitingReason,
+    status_reason::StatusReason,
 };
 
 /// Reason of a resize that fits once others have gone.
@@ -29,7 +29,7 @@ pub(crate) struct Allocation {
     /// With the requests and limits that are in force.
     pub(crate) pod: Arc<Pod>,
     /// Why they are not the ones that are wanted.
-    pub(crate) pending: Option<WaitingReason>,
+    pub(crate) pending: Option<StatusReason>,
 }
 
 /// Decides for `pod`, of which `known` is the last status. `others` tells what all other pods of the node ask for; it is
@@ -89,7 +89,7 @@ fn why_not(
     held: &Amounts,
     allocatable: Allocatable,
     others: impl FnOnce() -> Amounts,
-) -> Option<WaitingReason> {
+) -> Option<StatusReason> {
     let grows = [
         ("cpu", wanted.cpu_request, held.cpu_request, allocatable.cpu_millis),
         ("memory", wanted.memory_request, held.memory_request, allocatable.memory_bytes),
@@ -103,13 +103,13 @@ fn why_not(
         if requested > capacity {
             let message =
                 format!("Node didn't have enough capacity: {name}, requested: {requested}, capacity: {capacity}");
-            return Some(WaitingReason { reason: INFEASIBLE.to_owned(), message });
+            return Some(StatusReason::new(INFEASIBLE, message));
         }
         if used.saturating_add(requested) > capacity {
             let message = format!(
                 "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"
             );
-            deferred.get_or_insert(WaitingReason { reason: DEFERRED.to_owned(), message });
+            deferred.get_or_insert(StatusReason::new(DEFERRED, message));
         }
     }
     deferred

@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use coracle_telemetry::Doubling;
+use coracle_telemetry::ExponentialBackoff;
 use tokio::time::Instant;
 
 /// First delay.
@@ -14,7 +14,7 @@ const INITIAL: Duration = Duration::from_secs(10);
 const MAX: Duration = Duration::from_secs(300);
 
 /// As `kubectl describe` and everybody who waits knows them: no jitter.
-const DELAYS: Doubling = Doubling::new(INITIAL, MAX);
+const DELAYS: ExponentialBackoff = ExponentialBackoff::new(INITIAL, MAX);
 
 struct Entry {
     /// Tries before the last.

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -53,11 +53,11 @@ pub(crate) async fn run(node: Collector, shutdown: CancellationToken) {
     let mut used: HashMap<String, LastUse> = HashMap::new();
     loop {
         if let Err(error) = collect_images(&node, &mut used).await {
-            tracing::warn!(error = %Chain(&*error), "collect unused images");
+            tracing::warn!(error = %ErrorChain(&*error), "collect unused images");
         }
         // What was under a container when its image went.
         if let Err(error) = node.images.prune().await {
-            tracing::warn!(error = %Chain(&error), "remove layers that nobody needs");
+            tracing::warn!(error = %ErrorChain(&error), "remove layers that nobody needs");
         }
         tokio::select! {
             () = shutdown.cancelled() => return,
@@ -124,7 +124,7 @@ fn is_used(image: &Image, containers: &[ContainerStatus]) -> bool {
 /// none of the `others` needs. Failures are logged: the next look tries again.
 pub(crate) async fn reclaim(node: &Collector, finished: &[Arc<Pod>], others: &[Arc<Pod>]) {
     if let Err(error) = try_reclaim(node, finished, others).await {
-        tracing::warn!(error = %Chain(&*error), "free the disk of what is not needed");
+        tracing::warn!(error = %ErrorChain(&*error), "free the disk of what is not needed");
     }
 }
 
@@ -182,7 +182,7 @@ pub(crate) async fn remove_dirs<const N: usize>(dirs: [PathBuf; N]) {
     let work = move || {
         for dir in dirs {
             if let Err(error) = removal::remove_tree(&dir) {
-                tracing::warn!(dir = %dir.display(), error = %Chain(&error), "remove a pod's directory");
+                tracing::warn!(dir = %dir.display(), error = %ErrorChain(&error), "remove a pod's directory");
             }
         }
     };

@@ -31,7 +31,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use parking_lot::Mutex;
 
 use self::{
@@ -150,7 +150,7 @@ impl ImageStore {
             record.layers.iter().try_for_each(|layer| note(layer))
         });
         if let Err(error) = noted.await {
-            tracing::warn!(error = %Chain(&error), "could not note who may use an image");
+            tracing::warn!(error = %ErrorChain(&error), "could not note who may use an image");
         }
     }
 

@@ -13,7 +13,7 @@ use coracle_client::{
     part::Part,
     pulse::Pulse,
 };
-use coracle_telemetry::{Doubling, Tasks};
+use coracle_telemetry::{ExponentialBackoff, Tasks};
 use k8s_openapi::api::{
     core::v1::{Node, Pod, Service},
     discovery::v1::EndpointSlice,
@@ -23,7 +23,7 @@ use kube::{Api, Client};
 pub(crate) use self::parts::{NodeNetwork, NodePart, ServicePart, SliceEndpoint, SlicePart};
 
 /// Between attempts to watch.
-const RETRY: Doubling = Doubling::new(Duration::from_millis(500), Duration::from_secs(5));
+const RETRY: ExponentialBackoff = ExponentialBackoff::new(Duration::from_millis(500), Duration::from_secs(5));
 
 pub(crate) type SeenService = Part<Service, ServicePart>;
 pub(crate) type SeenSlice = Part<EndpointSlice, SlicePart>;

@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use rustls_pki_types::CertificateDer;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -164,7 +164,7 @@ pub(crate) async fn join(
     let bootstrap = connect(&uri, &ca, None, Some(&token.bearer))?;
     let pair = csr::obtain(&bootstrap, &csr::Wanted::client(&config.node_name)).await.map_err(|error| match error {
         csr::CsrError::Refused => JoinError::Refused { server: server.to_owned() },
-        other => JoinError::Certificate { what: "the node's client identity", message: Chain(&other).to_string() },
+        other => JoinError::Certificate { what: "the node's client identity", message: ErrorChain(&other).to_string() },
     })?;
     credentials::save(&pki, CLIENT, &pair)?;
     credentials::write_private(&pki.join(CA_FILE), credentials::pem("CERTIFICATE", &ca).as_bytes())?;
@@ -196,7 +196,7 @@ async fn reach(
         let message = match trust::fetch_ca(uri, &token.ca_hash).await {
             Ok(ca) => return Ok(ca),
             Err(trust::TrustError::WrongCa) => return Err(JoinError::WrongCa { server: server.to_owned() }),
-            Err(error) => Chain(&error).to_string(),
+            Err(error) => ErrorChain(&error).to_string(),
         };
         if Instant::now() >= end || shutdown.is_cancelled() {
             return Err(JoinError::Unreachable { server: server.to_owned(), message });

@@ -71,6 +71,7 @@ pub mod runtime;
 mod server;
 mod service_index;
 mod status_manager;
+mod status_reason;
 pub mod swap;
 mod sync_loop;
 mod volume;

@@ -18,7 +18,7 @@ use coracle_client::{
     feed::Feed,
     pulse::Pulse,
 };
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use kube::{
@@ -108,7 +108,7 @@ impl NodeManager {
 
     async fn keep(&self) {
         while let Err(error) = self.register().await {
-            tracing::warn!(error = %Chain(&error), "register the node");
+            tracing::warn!(error = %ErrorChain(&error), "register the node");
             tokio::time::sleep(RETRY).await;
         }
         let mut written = Written::default();
@@ -211,7 +211,7 @@ impl NodeManager {
     async fn register_again(&self) {
         tracing::warn!("the Node object is gone: register again");
         if let Err(error) = self.register().await {
-            tracing::warn!(error = %Chain(&error), "register the node");
+            tracing::warn!(error = %ErrorChain(&error), "register the node");
         }
     }
 
@@ -224,7 +224,7 @@ impl NodeManager {
         }
         match cni.set_pod_cidr(assigned).await {
             Ok(()) => *cidr = Some(assigned),
-            Err(error) => tracing::warn!(error = %Chain(&error), cidr = %assigned, "set up the pod network"),
+            Err(error) => tracing::warn!(error = %ErrorChain(&error), cidr = %assigned, "set up the pod network"),
         }
     }
 
@@ -294,7 +294,7 @@ impl NodeManager {
                 written.at = None;
             }
             Ok(Err(error)) => {
-                tracing::warn!(error = %Chain(&error), "write the node's status");
+                tracing::warn!(error = %ErrorChain(&error), "write the node's status");
                 written.at = None;
             }
             Err(_) => {

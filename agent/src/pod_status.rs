@@ -19,6 +19,7 @@ use crate::{
     pod::{PodExt, api_time},
     pod_actions::Observed,
     runtime::types::ContainerId,
+    status_reason::StatusReason,
 };
 
 pub(crate) use conditions::is_own as is_own_condition;
@@ -27,13 +28,6 @@ pub(crate) use phase::Phase;
 
 /// Begins the message of a pod that the node does not take.
 pub(crate) const REJECTED: &str = "Pod was rejected: ";
-
-/// Why a container does not run, as the worker's last attempt to start it ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct WaitingReason {
-    pub(crate) reason: String,
-    pub(crate) message: String,
-}
 
 /// What the probes say about a running container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +42,7 @@ pub(crate) struct StatusInput<'a> {
     /// What was written last: conditions keep their transition times, lost containers their counts.
     pub(crate) previous: &'a PodStatus,
     pub(crate) observed: &'a Observed<'a>,
-    pub(crate) waiting: &'a BTreeMap<String, WaitingReason>,
+    pub(crate) waiting: &'a BTreeMap<String, StatusReason>,
     /// By container; one that is missing runs without having been probed yet.
     pub(crate) probes: &'a HashMap<ContainerId, ProbeState>,
     /// By container: what it left in its termination message file.
@@ -60,11 +54,11 @@ pub(crate) struct StatusInput<'a> {
     /// Nothing of it runs any more and nothing will.
     pub(crate) terminated: bool,
     /// A verdict on the whole pod (`DeadlineExceeded`...), with reason and message: the phase is Failed.
-    pub(crate) failed: Option<&'a WaitingReason>,
+    pub(crate) failed: Option<&'a StatusReason>,
     /// Running containers whose postStart hook is not done.
     pub(crate) hooked: &'a HashSet<ContainerId>,
     /// Why the pod does not have the requests and limits of its spec.
-    pub(crate) resize_pending: Option<&'a WaitingReason>,
+    pub(crate) resize_pending: Option<&'a StatusReason>,
     /// Why its cgroups could not be changed.
     pub(crate) resize_error: Option<&'a str>,
 }

@@ -23,7 +23,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use coracle_telemetry::{Backoff, Chain, span};
+use coracle_telemetry::{Backoff, ErrorChain, span};
 use k8s_openapi::api::core::v1::Pod;
 use tokio::{
     sync::{Notify, mpsc, watch},
@@ -33,7 +33,6 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
 
 use crate::{
-    admission::Rejection,
     allocation,
     backoff::RestartBackoff,
     context::NodeContext,
@@ -41,9 +40,10 @@ use crate::{
     objects::FRESH,
     pod::PodExt,
     pod_actions::{self, Observed, PodActions},
-    pod_status::{self, WaitingReason},
+    pod_status,
     prober::{PodProbes, ProbingNode},
     runtime::types::{ContainerId, PodUid},
+    status_reason::StatusReason,
 };
 use observe::RuntimeState;
 
@@ -61,9 +61,9 @@ pub(crate) struct Desired {
     /// The API server itself has told this agent of it. A copy on disk may be older than what the API has.
     pub(crate) told: bool,
     /// It has to go for want of something: it fails with this.
-    evicted: Option<WaitingReason>,
+    evicted: Option<StatusReason>,
     /// The node does not take it: it fails with this, and nothing of it is ever started.
-    rejected: Option<WaitingReason>,
+    rejected: Option<StatusReason>,
 }
 
 impl Desired {
@@ -72,9 +72,9 @@ impl Desired {
     }
 
     /// A pod that the node does not take.
-    pub(crate) fn rejected(pod: Arc<Pod>, told: bool, why: Rejection) -> Self {
+    pub(crate) fn rejected(pod: Arc<Pod>, told: bool, why: StatusReason) -> Self {
         let message = format!("{}{}", pod_status::REJECTED, why.message);
-        let why = WaitingReason { reason: why.reason, message };
+        let why = StatusReason::new(why.reason, message);
         Self { pod, gone: false, told, evicted: None, rejected: Some(why) }
     }
 
@@ -177,10 +177,10 @@ struct PodWorker {
     probes: PodProbes,
     restarts: RestartBackoff,
     pulls: images::PullBackoff,
-    waiting: BTreeMap<String, WaitingReason>,
+    waiting: BTreeMap<String, StatusReason>,
     termination_messages: HashMap<ContainerId, String>,
-    failed: Option<WaitingReason>,
-    resize_pending: Option<WaitingReason>,
+    failed: Option<StatusReason>,
+    resize_pending: Option<StatusReason>,
     resize_error: Option<String>,
     hooks: hooks::Hooks,
     /// Running before this worker was; `None` until it has looked.
@@ -307,7 +307,7 @@ impl PodWorker {
         if self.deadline().is_some_and(|left| left.is_zero()) {
             let message = "Pod was active on the node longer than the specified deadline".to_owned();
             self.ctx.events.pod(&self.pod, None, crate::events::EventType::Normal, "DeadlineExceeded", message.clone());
-            self.failed = Some(WaitingReason { reason: "DeadlineExceeded".to_owned(), message });
+            self.failed = Some(StatusReason::new("DeadlineExceeded", message));
             return Progress::Finished;
         }
         let (progress, state) = match self.converge(state).await {
@@ -367,7 +367,7 @@ impl PodWorker {
         if due {
             self.volumes_checked = Some(Instant::now());
             if let Err(error) = self.ctx.volumes.ensure(&self.pod, FRESH).await {
-                tracing::warn!(pod = %self.pod.display(), error = %Chain(&error), "refresh volumes");
+                tracing::warn!(pod = %self.pod.display(), error = %ErrorChain(&error), "refresh volumes");
             }
         }
     }

@@ -21,7 +21,7 @@ use coracle_netfilter::{
     flows::Targets,
     service::ServiceNetwork,
 };
-use coracle_telemetry::{Backoff, Chain};
+use coracle_telemetry::{Backoff, ErrorChain};
 use ipnet::IpNet;
 use tokio::{
     sync::{mpsc, watch as latest},
@@ -293,7 +293,7 @@ impl Proxy {
             Err(error) => {
                 let delay = self.retry.pause();
                 self.retry_delay = Some(delay);
-                tracing::error!(error = %Chain(&error), ?delay, "cannot write Service rules; trying again");
+                tracing::error!(error = %ErrorChain(&error), ?delay, "cannot write Service rules; trying again");
                 self.tell(News::Failing { why: error.to_string() });
                 None
             }

@@ -10,7 +10,7 @@ use coracle_cni::{
     netlink::{Netlink, Request, RouteNetlinkMessage},
 };
 use coracle_netfilter::iptables::{Iptables, IptablesError};
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 
 use crate::{
     AgentConfig, mounts,
@@ -42,7 +42,7 @@ pub async fn reset(config: AgentConfig) -> Result<(), ResetError> {
     let _lock = if config.run_dir.is_dir() { Some(NodeLock::acquire_soon(&config.run_dir).await?) } else { None };
     let mut failures = Vec::new();
     if let Err(error) = remove_pods(&config).await {
-        failures.push(format!("pods: {}", Chain(&*error)));
+        failures.push(format!("pods: {}", ErrorChain(&*error)));
     }
     let rest = tokio::task::spawn_blocking(move || remove_rest(&config));
     match rest.await {
@@ -125,7 +125,7 @@ fn unmount_below(dirs: &[&Path]) -> Result<(), String> {
 /// The pods' cgroups, and what of the way there is empty without them.
 fn remove_cgroups(root: &str) -> Result<(), String> {
     let pods = format!("{}/kubepods", root.trim_end_matches('/'));
-    runtime::remove_cgroups(&pods).map_err(|error| Chain(&error).to_string())
+    runtime::remove_cgroups(&pods).map_err(|error| ErrorChain(&error).to_string())
 }
 
 fn remove_dir(path: &Path) -> Result<(), String> {

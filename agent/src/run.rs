@@ -5,7 +5,7 @@ mod network;
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use coracle_client::pulse::Pulse;
-use coracle_telemetry::{Chain, Doubling, Health, Tasks};
+use coracle_telemetry::{ErrorChain, ExponentialBackoff, Health, Tasks};
 use rustls_pki_types::CertificateDer;
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -36,7 +36,7 @@ use crate::{
     volume::{Mounter, SystemMounter, VolumeManager},
 };
 
-const RESTART: Doubling = Doubling::new(Duration::from_secs(1), Duration::from_secs(60));
+const RESTART: ExponentialBackoff = ExponentialBackoff::new(Duration::from_secs(1), Duration::from_secs(60));
 const REPAIR_INTERVAL: Duration = Duration::from_secs(30);
 /// Foreign plugins are called once for each vanished sandbox.
 const NETWORK_GC_LIMIT: Duration = Duration::from_secs(60);
@@ -139,7 +139,9 @@ async fn release_vanished(runtime: &LocalRuntime, cni: &CniNetwork) {
     let known = runtime.known_sandboxes();
     match tokio::time::timeout(NETWORK_GC_LIMIT, cni.gc(&known)).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(error = %Chain(&error), "release what vanished sandboxes held of the network"),
+        Ok(Err(error)) => {
+            tracing::warn!(error = %ErrorChain(&error), "release what vanished sandboxes held of the network")
+        }
         Err(_) => tracing::warn!("releasing what vanished sandboxes held of the network takes too long"),
     }
 }

@@ -20,7 +20,7 @@ use std::{sync::Arc, time::Duration};
 
 use coracle_api::kubelet_ca;
 use coracle_relay::Connections;
-use coracle_telemetry::{Chain, Health};
+use coracle_telemetry::{ErrorChain, Health};
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use k8s_openapi::api::core::v1::PodStatus;
@@ -100,7 +100,7 @@ async fn obtain(server: &ServerContext, purpose: Purpose, pki: &std::path::Path)
     loop {
         match purpose.obtain(&server.client, pki).await {
             Ok(identity) => return identity,
-            Err(error) => tracing::warn!(error = %Chain(&error), "obtain the serving certificate"),
+            Err(error) => tracing::warn!(error = %ErrorChain(&error), "obtain the serving certificate"),
         }
         tokio::time::sleep(RETRY).await;
     }
@@ -111,7 +111,7 @@ async fn listen(server: &ServerContext) -> TcpListener {
         match TcpListener::bind(server.ctx.config.listen).await {
             Ok(listener) => return listener,
             Err(error) => {
-                tracing::warn!(address = %server.ctx.config.listen, error = %Chain(&error), "listen for the node's API")
+                tracing::warn!(address = %server.ctx.config.listen, error = %ErrorChain(&error), "listen for the node's API")
             }
         }
         tokio::time::sleep(RETRY).await;

@@ -14,7 +14,7 @@ mod patch;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use coracle_telemetry::{Backoff, Chain, span};
+use coracle_telemetry::{Backoff, ErrorChain, span};
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::{
@@ -324,7 +324,7 @@ impl Write {
                 Outcome::Gone
             }
             _ => {
-                tracing::warn!(pod = %self.pod.name, namespace = %self.pod.namespace, error = %Chain(&error), "write a pod's status");
+                tracing::warn!(pod = %self.pod.name, namespace = %self.pod.namespace, error = %ErrorChain(&error), "write a pod's status");
                 Outcome::Failed
             }
         }

@@ -19,7 +19,7 @@ use coracle_client::{
     feed::Feed,
     informer::Informer,
 };
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::{
     sync::{broadcast, mpsc},
@@ -234,7 +234,7 @@ impl SyncLoop {
                 }
             }
             (Err(error), _) | (_, Err(error)) => {
-                tracing::warn!(error = %Chain(&error), "look for pods that nobody wants; trying again");
+                tracing::warn!(error = %ErrorChain(&error), "look for pods that nobody wants; trying again");
                 self.orphans_due = Some(Instant::now() + ORPHANS_RETRY);
             }
         }

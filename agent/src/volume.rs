@@ -35,7 +35,7 @@ use self::{
     config_map::ConfigMaps,
     downward_api::DownwardApi,
     empty_dir::EmptyDir,
-    error::{KindError, VolumeError},
+    error::{VolumeError, VolumePluginError},
     files::FileVolumes,
     host_path::HostPath,
     plugin::{SetUp, VolumePlugin},
@@ -112,8 +112,9 @@ impl VolumeManager {
         made.into_iter().collect()
     }
 
-    async fn ensure_one(&self, pod: &Pod, volume: &Volume, max_age: Duration) -> Result<PathBuf, KindError> {
-        let plugin = self.plugins.iter().find(|plugin| plugin.supports(volume)).ok_or(KindError::Unsupported)?;
+    async fn ensure_one(&self, pod: &Pod, volume: &Volume, max_age: Duration) -> Result<PathBuf, VolumePluginError> {
+        let plugin =
+            self.plugins.iter().find(|plugin| plugin.supports(volume)).ok_or(VolumePluginError::Unsupported)?;
         let dir = self.dir(&pod.uid(), plugin.name(), &volume.name);
         plugin.set_up(&SetUp { pod, volume, dir: &dir, max_age }).await
     }
@@ -132,7 +133,7 @@ impl VolumeManager {
     }
 
     /// Unmounts and removes everything of the pod. Succeeds if there is nothing.
-    pub(crate) async fn teardown(&self, uid: &PodUid) -> Result<(), KindError> {
+    pub(crate) async fn teardown(&self, uid: &PodUid) -> Result<(), VolumePluginError> {
         self.plugins.iter().for_each(|plugin| plugin.forget(uid));
         let dir = self.pod_dir(uid);
         let (mounter, plugins) = (Arc::clone(&self.mounter), Arc::clone(&self.plugins));
@@ -143,11 +144,11 @@ impl VolumeManager {
             let sub_paths = dir.join(SUB_PATHS);
             if sub_paths.exists() {
                 // They hold the volumes that they are paths of.
-                mounter.unmount_below(&sub_paths).map_err(KindError::io("unmount below", &sub_paths))?;
+                mounter.unmount_below(&sub_paths).map_err(VolumePluginError::io("unmount below", &sub_paths))?;
             }
             let volumes = dir.join(VOLUMES);
             plugins.iter().try_for_each(|plugin| tear_down(plugin.as_ref(), &volumes))?;
-            mounter.unmount_below(&dir).map_err(KindError::io("unmount below", &dir))?;
+            mounter.unmount_below(&dir).map_err(VolumePluginError::io("unmount below", &dir))?;
             [sub_paths, volumes].iter().try_for_each(|part| remove_tree(part))
         })
         .await
@@ -169,30 +170,31 @@ impl VolumeManager {
 }
 
 /// Has a plugin take away what of its volumes is not below `volumes`. An earlier agent may have made them.
-fn tear_down(plugin: &dyn VolumePlugin, volumes: &Path) -> Result<(), KindError> {
+fn tear_down(plugin: &dyn VolumePlugin, volumes: &Path) -> Result<(), VolumePluginError> {
     let dir = volumes.join(format!("{PLUGIN_PREFIX}{}", plugin.name()));
     let entries = match std::fs::read_dir(&dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        other => other.map_err(KindError::io("read", &dir))?,
+        other => other.map_err(VolumePluginError::io("read", &dir))?,
     };
     for entry in entries {
-        plugin.tear_down(&entry.map_err(KindError::io("read", &dir))?.path())?;
+        plugin.tear_down(&entry.map_err(VolumePluginError::io("read", &dir))?.path())?;
     }
     Ok(())
 }
 
 /// Removes a directory with all it holds; mount points below make it fail.
-fn remove_tree(dir: &Path) -> Result<(), KindError> {
-    removal::remove_tree(dir).map_err(KindError::io("remove", dir))
+fn remove_tree(dir: &Path) -> Result<(), VolumePluginError> {
+    removal::remove_tree(dir).map_err(VolumePluginError::io("remove", dir))
 }
 
-fn make_dir(dir: &Path) -> Result<(), KindError> {
+fn make_dir(dir: &Path) -> Result<(), VolumePluginError> {
     use std::os::unix::fs::PermissionsExt;
     if dir.is_dir() {
         return Ok(());
     }
-    std::fs::create_dir_all(dir).map_err(KindError::io("create", dir))?;
-    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755)).map_err(KindError::io("set the mode of", dir))
+    std::fs::create_dir_all(dir).map_err(VolumePluginError::io("create", dir))?;
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755))
+        .map_err(VolumePluginError::io("set the mode of", dir))
 }
 
 /// Runs file work off the async threads.

@@ -4,7 +4,7 @@ use std::{error::Error, io, net::Ipv4Addr, path::PathBuf};
 
 use coracle_netfilter::iptables::IptablesError;
 use coracle_netns::NetNsError;
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use serde::{Deserialize, Serialize};
 
 use crate::netlink::NetlinkError;
@@ -104,7 +104,7 @@ impl CniError {
     /// The JSON object that a plugin prints.
     #[must_use]
     pub fn to_wire(&self, cni_version: &str) -> WireError {
-        let details = self.source().map(|cause| Chain(cause).to_string()).unwrap_or_default();
+        let details = self.source().map(|cause| ErrorChain(cause).to_string()).unwrap_or_default();
         WireError { cni_version: cni_version.to_owned(), code: self.code(), msg: self.to_string(), details }
     }
 }

@@ -25,7 +25,7 @@ use coracle_store::{
     memory::MemoryBackend,
     sqlite::SqliteBackend,
 };
-use coracle_telemetry::{Doubling, Tasks, spawn};
+use coracle_telemetry::{ExponentialBackoff, Tasks, spawn};
 use ipnet::IpNet;
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{ServerConfig, ServerConfigError, StoreEngine};
 
 /// Between the end of a part and its next start.
-const RESTART: Doubling = Doubling::new(Duration::from_millis(500), Duration::from_secs(30));
+const RESTART: ExponentialBackoff = ExponentialBackoff::new(Duration::from_millis(500), Duration::from_secs(30));
 /// How long controllers and scheduler get to end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long clients in this process get to let go of the store.

@@ -11,8 +11,8 @@ use coracle_api::{
 };
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::api::resource::Quantity};
 
-use super::{NodeInfo, Rejection};
-use crate::pod::PodExt;
+use super::NodeInfo;
+use crate::{pod::PodExt, status_reason::StatusReason};
 
 /// What is asked of a node, or what it has: thousandths of `cpu`, whole units of everything else.
 pub(crate) type Amounts = BTreeMap<String, i64>;
@@ -23,13 +23,13 @@ const OS: &str = "linux";
 const INSUFFICIENT: &str = "OutOf";
 pub(crate) const NODE_AFFINITY: &str = "NodeAffinity";
 
-pub(super) fn operating_system_label(pod: &Pod, _: &NodeInfo, _: &[&Pod]) -> Option<Rejection> {
+pub(super) fn operating_system_label(pod: &Pod, _: &NodeInfo, _: &[&Pod]) -> Option<StatusReason> {
     let asked = pod.metadata.labels.as_ref().and_then(|labels| labels.get(OS_LABEL));
     let message = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
-    asked.filter(|os| *os != OS).map(|_| Rejection::new("PodOSSelectorNodeLabelDoesNotMatch", message))
+    asked.filter(|os| *os != OS).map(|_| StatusReason::new("PodOSSelectorNodeLabelDoesNotMatch", message))
 }
 
-pub(super) fn node_affinity(pod: &Pod, node: &NodeInfo, _: &[&Pod]) -> Option<Rejection> {
+pub(super) fn node_affinity(pod: &Pod, node: &NodeInfo, _: &[&Pod]) -> Option<StatusReason> {
     let spec = pod.spec_or_default();
     let view = NodeView { name: &node.name, labels: &node.labels };
     let matches = required_affinity_matches(spec.node_selector.as_ref(), spec.affinity.as_ref(), view);
@@ -38,7 +38,7 @@ pub(super) fn node_affinity(pod: &Pod, node: &NodeInfo, _: &[&Pod]) -> Option<Re
 
 /// Among the pods, as upstream. Beyond that, a port is not published over one that the node listens on: it would be taken
 /// away from its owner, such as the API server. In the node's own network the kernel sees to that.
-pub(super) fn host_ports(pod: &Pod, node: &NodeInfo, others: &[&Pod]) -> Option<Rejection> {
+pub(super) fn host_ports(pod: &Pod, node: &NodeInfo, others: &[&Pod]) -> Option<StatusReason> {
     let ports = |pod: &Pod| scheduling::host_ports(pod.spec_or_default()).collect::<Vec<_>>();
     let wanted = ports(pod);
     if wanted.is_empty() {
@@ -52,19 +52,19 @@ pub(super) fn host_ports(pod: &Pod, node: &NodeInfo, others: &[&Pod]) -> Option<
 }
 
 /// As upstream: what must not be scheduled here is the scheduler's affair.
-pub(super) fn taints(pod: &Pod, node: &NodeInfo, _: &[&Pod]) -> Option<Rejection> {
+pub(super) fn taints(pod: &Pod, node: &NodeInfo, _: &[&Pod]) -> Option<StatusReason> {
     let tolerations = pod.spec_or_default().tolerations.as_deref().unwrap_or_default();
     let mut hard = node.taints.iter().filter(|taint| taint.effect == "NoExecute");
     let untolerated = hard.any(|taint| !tolerates_any(tolerations, taint));
     untolerated.then(|| failed("TaintToleration", "node(s) had taints that the pod didn't tolerate"))
 }
 
-fn failed(name: &str, text: &str) -> Rejection {
-    Rejection::new(name, format!("Predicate {name} failed: {text}"))
+fn failed(name: &str, text: &str) -> StatusReason {
+    StatusReason::new(name, format!("Predicate {name} failed: {text}"))
 }
 
 /// Whether the node has too little of something.
-pub(super) fn resources(pod: &Pod, node: &NodeInfo, others: &[&Pod]) -> Option<Rejection> {
+pub(super) fn resources(pod: &Pod, node: &NodeInfo, others: &[&Pod]) -> Option<StatusReason> {
     let allocatable = &node.allocatable;
     let have = |name: &str| allocatable.get(name).copied().unwrap_or(0);
     let used: Vec<Amounts> = others.iter().map(|other| requests(other)).collect();
@@ -84,7 +84,7 @@ pub(super) fn resources(pod: &Pod, node: &NodeInfo, others: &[&Pod]) -> Option<R
     let capacity = have(name);
     let message =
         format!("Node didn't have enough resource: {name}, requested: {asked}, used: {used}, capacity: {capacity}");
-    Some(Rejection::new(format!("{INSUFFICIENT}{name}"), message))
+    Some(StatusReason::new(format!("{INSUFFICIENT}{name}"), message))
 }
 
 /// What a pod asks for, in numbers.

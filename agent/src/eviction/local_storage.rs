@@ -23,8 +23,8 @@ use super::{
     usage::Usage,
 };
 use crate::{
-    container_config::resources, context::NodeContext, events::EventType, pod::PodExt, pod_status::WaitingReason,
-    runtime::types::PodUid,
+    container_config::resources, context::NodeContext, events::EventType, pod::PodExt, runtime::types::PodUid,
+    status_reason::StatusReason,
 };
 
 /// So many times as long as the counting took nothing is counted.
@@ -45,7 +45,7 @@ pub(crate) async fn run(ctx: Arc<NodeContext>, evictions: mpsc::Sender<Eviction>
                 let Some(message) = exceeded(pod, &measure(&ctx, pod).await) else { continue };
                 tracing::warn!(pod = %pod.display(), message, "evict a pod");
                 ctx.events.pod(pod, None, EventType::Warning, EVICTED, message.clone());
-                let why = WaitingReason { reason: EVICTED.to_owned(), message };
+                let why = StatusReason::new(EVICTED, message);
                 told.insert(pod.uid());
                 // The receiver only goes away when the agent stops.
                 if evictions.send(Eviction { uid: pod.uid(), why }).await.is_err() {

@@ -28,8 +28,8 @@ use crate::{
     events::EventType,
     gc::{self, Collector},
     pod::{PodExt, is_final},
-    pod_status::WaitingReason,
     runtime::types::{ContainerStatus, PodUid},
+    status_reason::StatusReason,
 };
 
 /// In a pod's directory: where parts of volumes are mounted.
@@ -41,7 +41,7 @@ const END_PAUSE: Duration = Duration::from_millis(100);
 /// A pod that has to go.
 pub(crate) struct Eviction {
     pub(crate) uid: PodUid,
-    pub(crate) why: WaitingReason,
+    pub(crate) why: StatusReason,
 }
 
 /// Looks until `shutdown`; `evictions` leads to the pods' workers.
@@ -91,7 +91,7 @@ impl Manager {
         let message = ranking::message(&shortage, &victim);
         tracing::warn!(pod = %victim.pod.display(), message, "evict a pod");
         self.ctx.events.pod(&victim.pod, None, EventType::Warning, EVICTED, message.clone());
-        let why = WaitingReason { reason: EVICTED.to_owned(), message };
+        let why = StatusReason::new(EVICTED, message);
         let uid = victim.pod.uid();
         // The receiver only goes away when the agent stops.
         self.evictions.send(Eviction { uid: uid.clone(), why }).await.ok().map(|()| uid)

@@ -12,7 +12,7 @@ pub(super) mod guard;
 use std::{io, time::Duration};
 
 use bytes::Bytes;
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use futures::{Stream, TryStreamExt};
 use http::{StatusCode, header};
 use oci_client::{
@@ -165,7 +165,7 @@ impl Distribution {
             if let Some(value) = authorization.filter(|_| self.guard.takes_credentials(&url)) {
                 request = request.header(header::AUTHORIZATION, value);
             }
-            let response = request.send().await.map_err(|error| Chain(&error).to_string())?;
+            let response = request.send().await.map_err(|error| ErrorChain(&error).to_string())?;
             let Some(location) = location(&response) else { return Ok(response) };
             url = url.join(&location).map_err(|error| format!("redirect to {location:?}: {error}"))?;
             self.guard.check(&url)?;
@@ -219,7 +219,7 @@ impl Distribution {
             request = request.header(header::AUTHORIZATION, basic(username, password));
         }
         // Redirects are not followed: credentials are on the way.
-        let response = request.send().await.map_err(|error| Chain(&error).to_string())?;
+        let response = request.send().await.map_err(|error| ErrorChain(&error).to_string())?;
         if !response.status().is_success() {
             return Err(format!("get a token: {}", refusal(response).await));
         }
@@ -260,9 +260,9 @@ fn client(tls: &Tls, base: &Url, guard: Guard) -> Result<reqwest::Client, String
         Ok(client) => Ok(client),
         // A machine without any trusted roots can still ask the registries whose authority it is told, or without TLS.
         Err(_) if base.scheme() == "http" || !extra.is_empty() => {
-            builder().tls_certs_only(extra).build().map_err(|error| Chain(&error).to_string())
+            builder().tls_certs_only(extra).build().map_err(|error| ErrorChain(&error).to_string())
         }
-        Err(error) => Err(Chain(&error).to_string()),
+        Err(error) => Err(ErrorChain(&error).to_string()),
     }
 }
 
@@ -280,7 +280,7 @@ fn location(response: &Response) -> Option<String> {
 /// The whole body, or an error once it is longer than `limit`.
 async fn body(mut response: Response, limit: u64) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| Chain(&error).to_string())? {
+    while let Some(chunk) = response.chunk().await.map_err(|error| ErrorChain(&error).to_string())? {
         bytes.extend_from_slice(&chunk);
         if bytes.len() as u64 > limit {
             return Err(format!("the answer is longer than {limit} bytes"));

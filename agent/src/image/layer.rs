@@ -7,7 +7,7 @@ use std::{
     path::PathBuf,
 };
 
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -161,7 +161,7 @@ impl Drop for Staging {
         if let Some(path) = self.0.take()
             && let Err(error) = fs::remove_dir_all(&path)
         {
-            tracing::warn!(path = %path.display(), error = %Chain(&error), "could not remove a half-made layer");
+            tracing::warn!(path = %path.display(), error = %ErrorChain(&error), "could not remove a half-made layer");
         }
     }
 }

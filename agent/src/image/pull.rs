@@ -6,7 +6,7 @@
 use std::{collections::BTreeSet, io, time::Duration};
 
 use bytes::Bytes;
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use futures::{StreamExt, stream};
 use oci_client::{
     Reference,
@@ -86,7 +86,7 @@ async fn pull_from(
                 tokio::task::spawn_blocking(adopt)
                     .await
                     .map_err(|error| error.to_string())?
-                    .map_err(|error| Chain(&error).to_string())?
+                    .map_err(|error| ErrorChain(&error).to_string())?
             }
         };
         below.insert(0, layout.layer_dir(&spec.chain_id).join("fs"));
@@ -172,7 +172,7 @@ async fn fetch_layer(
         })
     };
     if let Some(size) = present.await.map_err(|error| error.to_string())? {
-        return size.map(Fetched::Present).map_err(|error| Chain(&error).to_string());
+        return size.map(Fetched::Present).map_err(|error| ErrorChain(&error).to_string());
     }
     let digest = descriptor.digest.clone();
     let blob = deadline(&format!("fetch layer {digest}"), client.blob(&digest)).await?;
@@ -192,7 +192,7 @@ async fn fetch_layer(
     let ((), result) = tokio::join!(feed, unpack);
     let staged = result
         .map_err(|error| format!("unpack layer {digest}: {error}"))?
-        .map_err(|error| Chain(&error).to_string())?;
+        .map_err(|error| ErrorChain(&error).to_string())?;
     Ok(Fetched::Staged(staged))
 }
 

@@ -13,7 +13,7 @@ use std::{
 };
 
 use base64::Engine as _;
-use coracle_telemetry::{Backoff, Chain};
+use coracle_telemetry::{Backoff, ErrorChain};
 use parking_lot::RwLock;
 use rustls::{
     SignatureScheme,
@@ -147,7 +147,9 @@ impl Purpose {
                     save(pki, self.name, &pair)?;
                     return Ok(Arc::new(Identity::new(Stored::from_pair(pair)?)));
                 }
-                Err(error) => tracing::warn!(certificate = self.name, error = %Chain(&error), "obtain a certificate"),
+                Err(error) => {
+                    tracing::warn!(certificate = self.name, error = %ErrorChain(&error), "obtain a certificate")
+                }
             }
             tokio::time::sleep(retry.pause()).await;
         }
@@ -203,9 +205,9 @@ pub(crate) async fn keep_renewed(
             ),
         }
         let renewed = async {
-            let pair = csr::obtain(&client, &purpose.wanted).await.map_err(|error| Chain(&error).to_string())?;
-            save(&pki, purpose.name, &pair).map_err(|error| Chain(&error).to_string())?;
-            Stored::from_pair(pair).map_err(|error| Chain(&error).to_string())
+            let pair = csr::obtain(&client, &purpose.wanted).await.map_err(|error| ErrorChain(&error).to_string())?;
+            save(&pki, purpose.name, &pair).map_err(|error| ErrorChain(&error).to_string())?;
+            Stored::from_pair(pair).map_err(|error| ErrorChain(&error).to_string())
         };
         match renewed.await {
             Ok(stored) => {

@@ -14,7 +14,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use tokio::sync::mpsc;
 
 use super::line;
@@ -204,7 +204,7 @@ where
                 }
             }
             Err(error) => {
-                tracing::warn!(path = %reader.path.display(), error = %Chain(&error), "read a log");
+                tracing::warn!(path = %reader.path.display(), error = %ErrorChain(&error), "read a log");
                 return;
             }
         }

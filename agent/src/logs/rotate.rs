@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use k8s_openapi::jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
@@ -36,14 +36,14 @@ pub(crate) async fn run(runtime: Arc<dyn RuntimeService>, shutdown: Cancellation
             match outcome {
                 Ok(Some(old)) => {
                     if let Err(error) = runtime.reopen_container_log(&container.id).await {
-                        tracing::warn!(container = %container.name, error = %Chain(&error), "reopen a log");
+                        tracing::warn!(container = %container.name, error = %ErrorChain(&error), "reopen a log");
                         // Undone, so that the next round tries again with the file that is written to.
                         let _ = fs::rename(old, &container.log_path);
                     }
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::warn!(path = %container.log_path.display(), error = %Chain(&error), "rotate a log")
+                    tracing::warn!(path = %container.log_path.display(), error = %ErrorChain(&error), "rotate a log")
                 }
             }
         }

@@ -196,7 +196,7 @@ fn forget_flows(mappings: &[PortMapping], wrong: impl Fn(&Flow) -> bool) {
     match forget() {
         Ok(count) => tracing::debug!(count, "forgot UDP flows to published ports"),
         Err(error) => {
-            tracing::warn!(error = %coracle_telemetry::Chain(&error), "UDP clients of a published port may go on sending to where it was")
+            tracing::warn!(error = %coracle_telemetry::ErrorChain(&error), "UDP clients of a published port may go on sending to where it was")
         }
     }
 }

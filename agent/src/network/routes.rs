@@ -22,7 +22,7 @@ use coracle_client::{
     feed::Feed,
 };
 use coracle_cni::netlink::{AddressFamily, Netlink, NetlinkError, Request, Route, RouteNetlinkMessage};
-use coracle_telemetry::{Backoff, Chain};
+use coracle_telemetry::{Backoff, ErrorChain};
 use ipnet::{IpNet, Ipv4Net};
 use nix::errno::Errno;
 use tokio::{
@@ -158,7 +158,7 @@ impl Keeper {
         if let Some(network) = &self.config.network
             && let Err(error) = network.repair().await
         {
-            tracing::warn!(error = %Chain(&error), "cannot repair the pod network; trying again");
+            tracing::warn!(error = %ErrorChain(&error), "cannot repair the pod network; trying again");
         }
     }
 
@@ -176,7 +176,7 @@ impl Keeper {
         let outcome = match tokio::task::spawn_blocking(move || sync(&wanted)).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(error)) => {
-                tracing::warn!(error = %Chain(&error), "cannot keep routes to other nodes; trying again");
+                tracing::warn!(error = %ErrorChain(&error), "cannot keep routes to other nodes; trying again");
                 return false;
             }
             Err(_) => return false,
@@ -195,7 +195,7 @@ impl Keeper {
         let Some(network) = &self.config.network else { return true };
         let exempted = network.set_node_addresses(addresses).await;
         if let Err(error) = exempted.and(network.set_overhead(outcome.overhead).await) {
-            tracing::warn!(error = %Chain(&error), "cannot tell the pod network of other nodes; trying again");
+            tracing::warn!(error = %ErrorChain(&error), "cannot tell the pod network of other nodes; trying again");
             return false;
         }
         true

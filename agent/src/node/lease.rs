@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use coracle_api::meta::NODE_LEASE_NAMESPACE;
 use coracle_client::pulse::Pulse;
-use coracle_telemetry::{Backoff, Chain};
+use coracle_telemetry::{Backoff, ErrorChain};
 use k8s_openapi::{
     api::{
         coordination::v1::{Lease, LeaseSpec},
@@ -55,7 +55,7 @@ pub(crate) async fn run(
                 interval
             }
             Ok(Err(error)) => {
-                tracing::warn!(error = %Chain(&error), "renew the node's Lease");
+                tracing::warn!(error = %ErrorChain(&error), "renew the node's Lease");
                 retry.pause()
             }
             Err(_) => {

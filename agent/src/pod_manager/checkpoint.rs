@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::mpsc;
 
@@ -40,7 +40,7 @@ impl Checkpoints {
                 };
                 let written = tokio::task::spawn_blocking(work).await;
                 if let Ok(Err(error)) = written {
-                    tracing::warn!(error = %Chain(&error), "write a pod's checkpoint");
+                    tracing::warn!(error = %ErrorChain(&error), "write a pod's checkpoint");
                 }
             }
         };

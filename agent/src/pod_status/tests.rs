@@ -13,13 +13,13 @@ struct World {
     previous: PodStatus,
     sandboxes: Vec<SandboxStatus>,
     containers: Vec<ContainerStatus>,
-    waiting: BTreeMap<String, WaitingReason>,
+    waiting: BTreeMap<String, StatusReason>,
     probes: HashMap<ContainerId, ProbeState>,
     terminating: bool,
     terminated: bool,
-    rejected: Option<WaitingReason>,
+    rejected: Option<StatusReason>,
     hooked: HashSet<ContainerId>,
-    resize_pending: Option<WaitingReason>,
+    resize_pending: Option<StatusReason>,
 }
 
 impl World {
@@ -233,7 +233,7 @@ fn crash_loop_shows_the_last_end() {
         0,
         running(),
     );
-    let why = WaitingReason { reason: "CrashLoopBackOff".to_owned(), message: "m".to_owned() };
+    let why = StatusReason::new("CrashLoopBackOff", "m".to_owned());
     world.waiting.insert("a".to_owned(), why);
     let status = world.status();
     let a = &status.container_statuses.expect("containers")[0];
@@ -300,7 +300,7 @@ fn resize_is_told_until_it_is_done() {
     let mut world = World::new(json!({"containers": [container]})).container("a", 0, running());
     world.containers[0].resources =
         Resources { cpu_shares: Some(2), memory_limit_bytes: Some(32 << 20), ..Resources::default() };
-    let why = WaitingReason { reason: "Deferred".to_owned(), message: "no room".to_owned() };
+    let why = StatusReason::new("Deferred", "no room".to_owned());
     world.resize_pending = Some(why);
     let status = world.status();
     assert_eq!(condition(&status, "PodResizeInProgress").status, "True");
@@ -400,7 +400,7 @@ fn containers_of_a_pod_that_is_over_do_not_wait() {
 #[test]
 fn a_rejected_pod_has_no_containers() {
     let mut world = World::new(two("Always"));
-    let why = WaitingReason { reason: "OutOfcpu".to_owned(), message: format!("{REJECTED}no") };
+    let why = StatusReason { reason: "OutOfcpu".to_owned(), message: format!("{REJECTED}no") };
     world.rejected = Some(why);
     let status = world.status();
     assert_eq!((status.phase.as_deref(), status.reason.as_deref()), (Some("Failed"), Some("OutOfcpu")));

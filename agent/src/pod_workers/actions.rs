@@ -5,7 +5,7 @@
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use coracle_telemetry::{Chain, span};
+use coracle_telemetry::{ErrorChain, span};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use tokio::time::Instant;
 use tracing::Instrument as _;
@@ -17,11 +17,11 @@ use crate::{
     objects::FRESH,
     pod::{PodExt, spec_hash},
     pod_actions::PodActions,
-    pod_status::WaitingReason,
     runtime::{
         Image, RuntimeError,
         types::{ContainerId, ContainerState, ContainerStatus, SandboxId, SandboxState, SandboxStatus},
     },
+    status_reason::StatusReason,
     volume::MountedVolumes,
 };
 
@@ -145,7 +145,7 @@ impl PodWorker {
         let volumes = match volumes {
             Ok(volumes) => volumes,
             Err(error) => {
-                let message = Chain(&error).to_string();
+                let message = ErrorChain(&error).to_string();
                 self.ctx.events.pod(&self.pod, None, EventType::Warning, "FailedMount", message);
                 self.record_unavailable(containers, images);
                 return None;
@@ -154,7 +154,7 @@ impl PodWorker {
         match sandbox {
             Ok(sandbox) => Some((sandbox?, volumes, images)),
             Err(error) => {
-                let message = format!("Failed to create pod sandbox: {}", Chain(&error));
+                let message = format!("Failed to create pod sandbox: {}", ErrorChain(&error));
                 self.ctx.events.pod(&self.pod, None, EventType::Warning, "FailedCreatePodSandBox", message);
                 self.record_unavailable(containers, images);
                 None
@@ -185,7 +185,7 @@ impl PodWorker {
             return None;
         };
         let (name, pod) = (&container.name, self.pod.display());
-        let why = WaitingReason {
+        let why = StatusReason {
             reason: "CrashLoopBackOff".to_owned(),
             message: format!("back-off {} restarting failed container={name} pod={pod}", go_duration(delay)),
         };
@@ -251,9 +251,9 @@ impl PodWorker {
         error: &(dyn std::error::Error + 'static),
         event: &'static str,
     ) -> Start {
-        let message = Chain(error).to_string();
+        let message = ErrorChain(error).to_string();
         self.ctx.events.pod(&self.pod, Some(&container.name), EventType::Warning, event, format!("Error: {message}"));
-        self.waiting.insert(container.name.clone(), WaitingReason { reason: reason.to_owned(), message });
+        self.waiting.insert(container.name.clone(), StatusReason::new(reason, message));
         Start::Failed
     }
 
@@ -283,7 +283,7 @@ impl PodWorker {
             if state.containers.iter().any(is_newer)
                 && let Err(error) = self.ctx.runtime.remove_container(&unstarted.id).await
             {
-                tracing::warn!(pod = %self.pod.display(), error = %Chain(&error), "remove a container that was never started");
+                tracing::warn!(pod = %self.pod.display(), error = %ErrorChain(&error), "remove a container that was never started");
             }
         }
     }
@@ -310,7 +310,7 @@ impl PodWorker {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(pod = %self.pod.display(), error = %Chain(&error), "remove a dead container")
+                    tracing::warn!(pod = %self.pod.display(), error = %ErrorChain(&error), "remove a dead container")
                 }
             }
         }
@@ -326,7 +326,7 @@ impl PodWorker {
             .filter(|s| Some(s.attempt) != newest && s.state == SandboxState::NotReady && !in_use(&s.id))
         {
             if let Err(error) = self.ctx.runtime.remove_pod_sandbox(&sandbox.id).await {
-                tracing::warn!(pod = %self.pod.display(), error = %Chain(&error), "remove an old sandbox");
+                tracing::warn!(pod = %self.pod.display(), error = %ErrorChain(&error), "remove an old sandbox");
             }
         }
     }

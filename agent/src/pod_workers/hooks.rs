@@ -18,8 +18,8 @@ use crate::{
     events::EventType,
     lifecycle,
     pod::PodExt,
-    pod_status::WaitingReason,
     runtime::types::{ContainerId, ContainerState},
+    status_reason::StatusReason,
 };
 
 /// A hook may take long, but not forever.
@@ -121,7 +121,7 @@ impl PodWorker {
             let Some(container) = pod.container(&name) else { continue };
             let text = format!("PostStartHook failed: {message}");
             self.ctx.events.pod(&pod, Some(&name), EventType::Warning, "FailedPostStartHook", text);
-            let why = WaitingReason { reason: "PostStartHookError".to_owned(), message };
+            let why = StatusReason::new("PostStartHookError", message);
             self.waiting.insert(name.clone(), why);
             self.kill_container(container, &id, "FailedPostStartHook", None).await;
             killed = true;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use coracle_telemetry::{Chain, span};
+use coracle_telemetry::{ErrorChain, span};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -15,8 +15,8 @@ use crate::{
     context::NodeContext,
     events::EventType,
     pod::PodExt,
-    pod_status::WaitingReason,
     runtime::{Image, ImageError},
+    status_reason::StatusReason,
 };
 
 /// Failed pulls, by image. Owned by the pod's worker; the lock is only for concurrent pulls of one sync.
@@ -31,7 +31,7 @@ struct Pulls {
 
 /// Why a container has no image yet.
 pub(super) struct Unavailable {
-    pub(super) why: WaitingReason,
+    pub(super) why: StatusReason,
     /// When to try again; `None`: after the usual pause.
     pub(super) retry: Option<Duration>,
 }
@@ -65,7 +65,7 @@ impl PodWorker {
 }
 
 fn interrupted() -> Unavailable {
-    let why = WaitingReason { reason: "ContainerCreating".to_owned(), message: String::new() };
+    let why = StatusReason::new("ContainerCreating", String::new());
     Unavailable { why, retry: Some(Duration::from_millis(1)) }
 }
 
@@ -139,7 +139,7 @@ async fn pull(
             let message = format!("Back-off pulling image \"{reference}\"");
             event(EventType::Normal, "BackOff", message.clone());
             event(EventType::Warning, "Failed", "Error: ImagePullBackOff".to_owned());
-            let why = WaitingReason {
+            let why = StatusReason {
                 reason: "ImagePullBackOff".to_owned(),
                 message: format!("{message}: ErrImagePull: {last}"),
             };
@@ -179,7 +179,7 @@ async fn pull(
                 let mut pulls = pulls.0.lock();
                 let now = Instant::now();
                 pulls.backoff.next(reference, now, now);
-                pulls.failed_at.insert(reference.to_owned(), (now, Chain(&error).to_string()));
+                pulls.failed_at.insert(reference.to_owned(), (now, ErrorChain(&error).to_string()));
                 // Comes again soon to say that it waits.
                 retry = Some(Duration::from_secs(1));
             }
@@ -200,8 +200,8 @@ fn failed(
 }
 
 /// The event's reason and text, and the waiting reason, in the words of upstream's `image_manager.go` at v1.37.
-fn told(error: &ImageError) -> (&'static str, String, WaitingReason) {
-    let cause = Chain(error).to_string();
+fn told(error: &ImageError) -> (&'static str, String, StatusReason) {
+    let cause = ErrorChain(error).to_string();
     let (waiting, event, text, message) = match error {
         ImageError::InvalidName { reference, .. } => {
             let text = format!("Failed to apply default image tag \"{reference}\": {cause}");
@@ -225,7 +225,7 @@ fn told(error: &ImageError) -> (&'static str, String, WaitingReason) {
             ("ImageInspectError", "InspectFailed", format!("Failed to inspect image: {cause}"), cause)
         }
     };
-    (event, text, WaitingReason { reason: waiting.to_owned(), message })
+    (event, text, StatusReason::new(waiting, message))
 }
 
 /// `Always` for `:latest` and untagged images, as the API server defaults it.

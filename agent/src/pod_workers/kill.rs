@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use coracle_api::scheduling::is_sidecar;
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use k8s_openapi::api::core::v1::Container;
 use tokio::time::Instant;
 
@@ -27,7 +27,7 @@ impl PodWorker {
         let mut fine = stopped;
         for sandbox in state.sandboxes.iter().filter(|s| s.state == SandboxState::Ready) {
             if let Err(error) = self.ctx.runtime.stop_pod_sandbox(&sandbox.id).await {
-                tracing::warn!(pod = %self.pod.display(), error = %Chain(&error), "stop a sandbox");
+                tracing::warn!(pod = %self.pod.display(), error = %ErrorChain(&error), "stop a sandbox");
                 fine = false;
             }
         }
@@ -135,7 +135,7 @@ impl PodWorker {
         match self.ctx.runtime.stop_container(id, left).await {
             Ok(()) | Err(crate::runtime::RuntimeError::NotFound { .. }) => true,
             Err(error) => {
-                tracing::warn!(pod = %self.pod.display(), container = %container.name, error = %Chain(&error), "stop a container");
+                tracing::warn!(pod = %self.pod.display(), container = %container.name, error = %ErrorChain(&error), "stop a container");
                 false
             }
         }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 
 use super::{PodWorker, remembered};
 use crate::{
@@ -42,7 +42,7 @@ impl PodWorker {
                 Some(RuntimeState { sandboxes, containers })
             }
             Err(error) => {
-                tracing::warn!(pod = %self.pod.display(), error = %Chain(&error), "read the state of a pod");
+                tracing::warn!(pod = %self.pod.display(), error = %ErrorChain(&error), "read the state of a pod");
                 None
             }
         }

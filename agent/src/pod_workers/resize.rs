@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 
 use super::{PodWorker, RuntimeState};
 use crate::{
@@ -45,7 +45,7 @@ impl PodWorker {
     /// Writes the cgroups of the pod and of the containers that the plan names; whether all went well.
     pub(super) async fn resize(&mut self, actions: &PodActions, state: &RuntimeState) -> bool {
         let outcome = self.write_limits(actions, state).await;
-        self.resize_error = outcome.err().map(|error| Chain(&error).to_string());
+        self.resize_error = outcome.err().map(|error| ErrorChain(&error).to_string());
         if let Some(message) = &self.resize_error {
             self.ctx.events.pod(&self.pod, None, EventType::Warning, "ResizeError", message.clone());
         }

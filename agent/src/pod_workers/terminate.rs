@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use coracle_telemetry::{Backoff, Chain, span};
+use coracle_telemetry::{Backoff, ErrorChain, span};
 use tracing::Instrument as _;
 
 use super::PodWorker;
@@ -99,7 +99,7 @@ impl PodWorker {
             match step(self).await {
                 Ok(()) => return true,
                 Err(error) => {
-                    tracing::warn!(pod = %self.pod.display(), error = %Chain(&error), "{what}")
+                    tracing::warn!(pod = %self.pod.display(), error = %ErrorChain(&error), "{what}")
                 }
             }
             if !self.pause(&mut retry).await {

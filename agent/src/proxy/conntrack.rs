@@ -3,7 +3,7 @@
 use std::sync::Once;
 
 use coracle_netfilter::flows::Targets;
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use tokio::sync::watch;
 
 /// Cleans whenever it is told new targets, one cleaning at a time. Of what is told meanwhile only the last counts.
@@ -21,7 +21,7 @@ pub(super) async fn clean(mut told: watch::Receiver<Targets>) {
                 // Once: every change of a UDP Service comes here, and nothing changes until somebody loads it.
                 static ONCE: Once = Once::new();
                 ONCE.call_once(|| {
-                    tracing::warn!(error = %Chain(&error), "cannot clean UDP flows of removed endpoints: is nf_conntrack_netlink there?");
+                    tracing::warn!(error = %ErrorChain(&error), "cannot clean UDP flows of removed endpoints: is nf_conntrack_netlink there?");
                 });
             }
         }

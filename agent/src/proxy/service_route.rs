@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use coracle_cni::netlink::{Netlink, NetlinkError, Request, Route, RouteNetlinkMessage};
 use coracle_netfilter::service::ServiceNetwork;
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use ipnet::{IpNet, Ipv4Net};
 
 use crate::network::routes::PROTOCOL;
@@ -33,7 +33,7 @@ impl ServiceRoute {
     /// Makes it if it is needed, missing and possible. Blocks for some microseconds.
     pub(super) fn ensure(&mut self) {
         if let Err(error) = self.try_ensure() {
-            tracing::debug!(error = %Chain(&error), "no route to Services; trying again");
+            tracing::debug!(error = %ErrorChain(&error), "no route to Services; trying again");
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use coracle_netfilter::engine::Refusal;
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -67,7 +67,7 @@ async fn leave_routes_to_others(shutdown: CancellationToken) {
     match tokio::task::spawn_blocking(routes::remove_all).await {
         Ok(Ok(())) | Err(_) => {}
         Ok(Err(error)) => {
-            tracing::warn!(error = %Chain(&error), "cannot remove own routes, which a foreign network does not expect")
+            tracing::warn!(error = %ErrorChain(&error), "cannot remove own routes, which a foreign network does not expect")
         }
     }
     shutdown.cancelled().await;

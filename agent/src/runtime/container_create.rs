@@ -9,7 +9,7 @@ use std::{
 };
 
 use coracle_shim_protocol::{Create, CreateSpec, Reply, Request, layout};
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use nix::sys::signal::Signal;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -49,7 +49,7 @@ pub(super) async fn create(
     let outcome = make(inner, &sandbox, &id, &directory, config, &image).await;
     if outcome.is_err() {
         if let Err(error) = erase::erase_container(inner, &id, &directory).await {
-            tracing::warn!(container = %id, error = %Chain(&error), "clean up after a failed create");
+            tracing::warn!(container = %id, error = %ErrorChain(&error), "clean up after a failed create");
         }
         inner.forget_container(&id);
     }
@@ -93,7 +93,7 @@ async fn make(
     make_private(&writable).map_err(state(&writable))?;
     spec.layers = inner.images.layers(&image.id, &writable).await.map_err(|error| RuntimeError::Oci {
         operation: format!("create container {}", checkpoint.config.name),
-        message: Chain(&error).to_string(),
+        message: ErrorChain(&error).to_string(),
     })?;
     if let Some(parent) = log_path.parent() {
         fs::create_dir_all(parent).map_err(state(parent))?;
@@ -147,7 +147,7 @@ async fn ensure_joined_target(inner: &Arc<Inner>, container: &Container, pid: i3
     if outcome.is_err()
         && let Err(error) = container_remove::remove(inner, &container.id).await
     {
-        tracing::warn!(container = %container.id, error = %Chain(&error), "remove a container that joined nothing");
+        tracing::warn!(container = %container.id, error = %ErrorChain(&error), "remove a container that joined nothing");
     }
     outcome
 }
@@ -203,7 +203,7 @@ fn plan(
         compiled_filters: &compiled_filters,
         node: inner.node,
     })
-    .map_err(|error| RuntimeError::InvalidConfig { message: Chain(&error).to_string() })
+    .map_err(|error| RuntimeError::InvalidConfig { message: ErrorChain(&error).to_string() })
 }
 
 fn localhost_profile(config: &ContainerConfig) -> Result<Option<String>, RuntimeError> {
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(namespace(2).unwrap(), namespace(3).unwrap());
         assert_ne!(namespace(1).unwrap(), namespace(2).unwrap());
         let gone = namespace(4).unwrap_err();
-        let why = Chain(&gone).to_string();
+        let why = ErrorChain(&gone).to_string();
         assert!(why.starts_with("read the PID namespace of process 4: ") && why.contains("os error 2"), "{why}");
     }
 

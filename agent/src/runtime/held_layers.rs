@@ -14,7 +14,7 @@ use std::{
 };
 
 use coracle_shim_protocol::{CreateSpec, layout};
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 
 /// In a container's directory of writable layers: the names of the directories of the layers that it has mounted, one a
 /// line. The image store keeps those.
@@ -88,7 +88,7 @@ fn write(holder: &Path, names: &str) {
     let (file, new) = (holder.join(HELD_LAYERS), holder.join(".layers.new"));
     // In one step: somebody may be reading.
     if let Err(error) = fs::write(&new, names).and_then(|()| fs::rename(&new, &file)) {
-        tracing::warn!(file = %file.display(), error = %Chain(&error), "note the layers of a container");
+        tracing::warn!(file = %file.display(), error = %ErrorChain(&error), "note the layers of a container");
     }
 }
 

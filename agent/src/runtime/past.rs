@@ -21,7 +21,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -133,7 +133,7 @@ fn sync(directory: &Path) {
     if let Err(error) = synced.and_then(|()| File::open(directory)?.sync_all())
         && error.kind() != io::ErrorKind::NotFound
     {
-        tracing::warn!(directory = %directory.display(), error = %Chain(&error), "put a container's record on the disk");
+        tracing::warn!(directory = %directory.display(), error = %ErrorChain(&error), "put a container's record on the disk");
     }
 }
 

@@ -14,7 +14,7 @@ use std::{
 };
 
 use coracle_relay::{Connections, Peer, Slot};
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use http::{Request, Response};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -52,7 +52,7 @@ where
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(error = %Chain(&error), "accept a connection");
+                tracing::warn!(error = %ErrorChain(&error), "accept a connection");
                 tokio::time::sleep(ACCEPT_BACKOFF).await;
                 continue;
             }
@@ -87,7 +87,7 @@ where
     let slot = Arc::clone(&held.slot);
     let stream = match timeout_at(until, acceptor.accept(held)).await {
         Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return tracing::debug!(error = %Chain(&error), "TLS handshake"),
+        Ok(Err(error)) => return tracing::debug!(error = %ErrorChain(&error), "TLS handshake"),
         Err(_) => return,
     };
     let caller = auth::caller(stream.get_ref().1);
@@ -115,7 +115,7 @@ where
         false => timeout_at(until, speaking).await,
     };
     if let Ok(Err(error)) = ended {
-        tracing::debug!(error = %Chain(&error), "serve a connection of the node's API");
+        tracing::debug!(error = %ErrorChain(&error), "serve a connection of the node's API");
     }
 }
 

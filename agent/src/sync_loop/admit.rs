@@ -9,14 +9,14 @@ use std::{
     time::Duration,
 };
 
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 
 use super::SyncLoop;
 use crate::{
     admission::{
-        self, NodeInfo, Rejection, listening,
+        self, NodeInfo, listening,
         predicates::{self, NODE_AFFINITY},
         sysctl::AllowList,
     },
@@ -26,6 +26,7 @@ use crate::{
     node::status,
     pod::PodExt,
     runtime::types::PodUid,
+    status_reason::StatusReason,
 };
 
 /// For the newest Node: a label may have come with the pod that asks for it.
@@ -77,12 +78,12 @@ impl SyncLoop {
         match self.ctx.runtime.list_pod_sandboxes().await {
             Ok(sandboxes) => self.admission.ran = sandboxes.into_iter().map(|sandbox| sandbox.pod.uid).collect(),
             // Those whose status tells of a start keep their place all the same.
-            Err(error) => tracing::warn!(error = %Chain(&error), "look for pods that run already"),
+            Err(error) => tracing::warn!(error = %ErrorChain(&error), "look for pods that run already"),
         }
     }
 
     /// Takes the pod, which may be known already, or tells why the node does not.
-    pub(super) async fn admit(&self, pod: &Arc<Pod>) -> Result<(), Rejection> {
+    pub(super) async fn admit(&self, pod: &Arc<Pod>) -> Result<(), StatusReason> {
         let uid = pod.uid();
         if self.workers.has(&uid) || !is_asked_about(pod, &self.admission.ran) {
             return Ok(());
@@ -105,7 +106,7 @@ impl SyncLoop {
         match tokio::time::timeout(FETCH_LIMIT, self.admission.nodes.get_opt(&self.ctx.config.node_name)).await {
             Ok(Ok(newest)) => admission::admit(pod, &node_info(&self.ctx, newest.as_ref()), &others),
             Ok(Err(error)) => {
-                tracing::warn!(pod = %pod.display(), error = %Chain(&error), "read the Node for a pod that seems to belong elsewhere");
+                tracing::warn!(pod = %pod.display(), error = %ErrorChain(&error), "read the Node for a pod that seems to belong elsewhere");
                 outcome
             }
             Err(_) => outcome,

@@ -16,7 +16,7 @@ use std::{
 };
 
 use super::{
-    error::KindError,
+    error::VolumePluginError,
     make_dir, ownership,
     payload::{FileProjection, Payload},
     remove_tree,
@@ -27,7 +27,7 @@ const NEW_DATA: &str = "..data_tmp";
 
 /// Writes the payload; returns whether anything changed. With a group the volume is the group's to read before anybody
 /// sees the new files. Whatever an earlier writer left half done, because it died, is made good.
-pub(super) fn write(dir: &Path, payload: &Payload, group: Option<i64>) -> Result<bool, KindError> {
+pub(super) fn write(dir: &Path, payload: &Payload, group: Option<i64>) -> Result<bool, VolumePluginError> {
     let data = dir.join(DATA);
     let old = fs::read_link(&data).ok();
     let current = old.as_ref().map(|target| dir.join(target));
@@ -50,7 +50,7 @@ pub(super) fn write(dir: &Path, payload: &Payload, group: Option<i64>) -> Result
 }
 
 /// Writes all files and has readers see them.
-fn fill(dir: &Path, stamp: &str, payload: &Payload, group: Option<i64>) -> Result<(), KindError> {
+fn fill(dir: &Path, stamp: &str, payload: &Payload, group: Option<i64>) -> Result<(), VolumePluginError> {
     let fresh = dir.join(stamp);
     make_dir(&fresh)?;
     for (path, file) in payload {
@@ -62,18 +62,18 @@ fn fill(dir: &Path, stamp: &str, payload: &Payload, group: Option<i64>) -> Resul
     }
     let temporary = dir.join(NEW_DATA);
     let _ = fs::remove_file(&temporary);
-    symlink(stamp, &temporary).map_err(KindError::io("link", &temporary))?;
-    fs::rename(&temporary, dir.join(DATA)).map_err(KindError::io("rename", &temporary))
+    symlink(stamp, &temporary).map_err(VolumePluginError::io("link", &temporary))?;
+    fs::rename(&temporary, dir.join(DATA)).map_err(VolumePluginError::io("rename", &temporary))
 }
 
 /// A name is a file's or a directory's.
-fn refuse_files_within_files(payload: &Payload) -> Result<(), KindError> {
+fn refuse_files_within_files(payload: &Payload) -> Result<(), VolumePluginError> {
     let is_file = |path: &str| payload.contains_key(path);
     for path in payload.keys() {
         let mut above = path.as_str();
         while let Some((parent, _)) = above.rsplit_once('/') {
             if is_file(parent) {
-                return Err(KindError::FileWithinFile { path: path.clone(), file: parent.to_owned() });
+                return Err(VolumePluginError::FileWithinFile { path: path.clone(), file: parent.to_owned() });
             }
             above = parent;
         }
@@ -82,8 +82,8 @@ fn refuse_files_within_files(payload: &Payload) -> Result<(), KindError> {
 }
 
 /// Removes what is neither a file's link nor in use.
-fn sweep(dir: &Path, is_unused: impl Fn(&str) -> bool) -> Result<(), KindError> {
-    for entry in fs::read_dir(dir).map_err(KindError::io("read", dir))?.flatten() {
+fn sweep(dir: &Path, is_unused: impl Fn(&str) -> bool) -> Result<(), VolumePluginError> {
+    for entry in fs::read_dir(dir).map_err(VolumePluginError::io("read", dir))?.flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
         if name.starts_with("..") && name != DATA && is_unused(&name) {
@@ -94,19 +94,19 @@ fn sweep(dir: &Path, is_unused: impl Fn(&str) -> bool) -> Result<(), KindError> 
 }
 
 /// A link for each name at the top, and nothing else beside the files in use.
-fn link_and_sweep(dir: &Path, payload: &Payload, stamp: &Path) -> Result<(), KindError> {
+fn link_and_sweep(dir: &Path, payload: &Payload, stamp: &Path) -> Result<(), VolumePluginError> {
     let tops: BTreeSet<&str> = payload.keys().map(|path| path.split('/').next().unwrap_or(path)).collect();
     for top in &tops {
         let link = dir.join(top);
         if fs::symlink_metadata(&link).is_err() {
-            symlink(Path::new(DATA).join(top), &link).map_err(KindError::io("link", &link))?;
+            symlink(Path::new(DATA).join(top), &link).map_err(VolumePluginError::io("link", &link))?;
         }
     }
-    for entry in fs::read_dir(dir).map_err(KindError::io("read", dir))?.flatten() {
+    for entry in fs::read_dir(dir).map_err(VolumePluginError::io("read", dir))?.flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
         if !name.starts_with("..") && !tops.contains(name.as_ref()) {
-            fs::remove_file(entry.path()).map_err(KindError::io("remove", &entry.path()))?;
+            fs::remove_file(entry.path()).map_err(VolumePluginError::io("remove", &entry.path()))?;
         }
     }
     sweep(dir, |name| Path::new(name) != stamp)
@@ -117,7 +117,7 @@ pub(super) fn has_content(dir: &Path) -> bool {
     dir.join(DATA).is_dir()
 }
 
-fn write_file(path: &Path, file: &FileProjection) -> Result<(), KindError> {
+fn write_file(path: &Path, file: &FileProjection) -> Result<(), VolumePluginError> {
     if let Some(parent) = path.parent() {
         make_dir(parent)?;
     }
@@ -126,12 +126,13 @@ fn write_file(path: &Path, file: &FileProjection) -> Result<(), KindError> {
         .create_new(true)
         .mode(file.mode)
         .open(path)
-        .map_err(KindError::io("create", path))?;
-    out.write_all(&file.data).map_err(KindError::io("write", path))?;
+        .map_err(VolumePluginError::io("create", path))?;
+    out.write_all(&file.data).map_err(VolumePluginError::io("write", path))?;
     // The umask must not decide.
-    out.set_permissions(fs::Permissions::from_mode(file.mode)).map_err(KindError::io("set the mode of", path))?;
+    out.set_permissions(fs::Permissions::from_mode(file.mode))
+        .map_err(VolumePluginError::io("set the mode of", path))?;
     match file.owner {
-        Some(owner) => fchown(&out, Some(owner), None).map_err(KindError::io("change the owner of", path)),
+        Some(owner) => fchown(&out, Some(owner), None).map_err(VolumePluginError::io("change the owner of", path)),
         None => Ok(()),
     }
 }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Volume};
 
 use super::{
-    error::KindError,
+    error::VolumePluginError,
     files::FileSource,
     payload::{Payload, Selection, Words},
 };
@@ -25,7 +25,7 @@ impl ConfigMaps {
         pod: &Pod,
         selection: Selection<'_>,
         max_age: Duration,
-    ) -> Result<Payload, KindError> {
+    ) -> Result<Payload, VolumePluginError> {
         let map = self.objects.config_map(pod.namespace(), selection.name, max_age).await?;
         selection.project(WORDS, map.map(|map| data(&map)))
     }
@@ -45,8 +45,8 @@ impl FileSource for ConfigMaps {
         volume.config_map.is_some()
     }
 
-    async fn collect(&self, pod: &Pod, volume: &Volume, max_age: Duration) -> Result<Payload, KindError> {
-        let source = volume.config_map.as_ref().ok_or(KindError::Unsupported)?;
+    async fn collect(&self, pod: &Pod, volume: &Volume, max_age: Duration) -> Result<Payload, VolumePluginError> {
+        let source = volume.config_map.as_ref().ok_or(VolumePluginError::Unsupported)?;
         let selection = Selection {
             name: &source.name,
             items: source.items.as_deref(),

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, Pod, Volume};
 
 use super::{
-    error::KindError,
+    error::VolumePluginError,
     files::FileSource,
     payload::{FileProjection, Payload, checked, mode},
 };
@@ -27,7 +27,7 @@ impl DownwardApi {
         pod: &Pod,
         items: &[DownwardAPIVolumeFile],
         default_mode: Option<i32>,
-    ) -> Result<Payload, KindError> {
+    ) -> Result<Payload, VolumePluginError> {
         let input = FieldInput { pod, node_ip: self.node_ip, pod_ips: &[], allocatable: self.machine.allocatable() };
         let default_mode = mode(default_mode, 0o644);
         let mut payload = Payload::new();
@@ -61,8 +61,8 @@ impl FileSource for DownwardApi {
         volume.downward_api.is_some()
     }
 
-    async fn collect(&self, pod: &Pod, volume: &Volume, _: Duration) -> Result<Payload, KindError> {
-        let source = volume.downward_api.as_ref().ok_or(KindError::Unsupported)?;
+    async fn collect(&self, pod: &Pod, volume: &Volume, _: Duration) -> Result<Payload, VolumePluginError> {
+        let source = volume.downward_api.as_ref().ok_or(VolumePluginError::Unsupported)?;
         self.project(pod, source.items.as_deref().unwrap_or_default(), source.default_mode)
     }
 }

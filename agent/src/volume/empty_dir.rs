@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod, Volume};
 
 use super::{
     blocking,
-    error::KindError,
+    error::VolumePluginError,
     make_dir,
     mounter::{Mounter, Tmpfs},
     ownership,
@@ -46,14 +46,14 @@ impl VolumePlugin for EmptyDir {
         volume.empty_dir.is_some()
     }
 
-    async fn set_up(&self, wanted: &SetUp<'_>) -> Result<PathBuf, KindError> {
-        let source = wanted.volume.empty_dir.as_ref().ok_or(KindError::Unsupported)?;
+    async fn set_up(&self, wanted: &SetUp<'_>) -> Result<PathBuf, VolumePluginError> {
+        let source = wanted.volume.empty_dir.as_ref().ok_or(VolumePluginError::Unsupported)?;
         let fs_group = wanted.fs_group();
         let group = fs_group.and_then(|group| u32::try_from(group).ok());
         let memory = match source.medium.as_deref() {
             None | Some("") => None,
             Some("Memory") => Some(memory_size(wanted.pod, source, self.machine.allocatable().memory_bytes)),
-            Some(other) => return Err(KindError::Medium { medium: other.to_owned() }),
+            Some(other) => return Err(VolumePluginError::Medium { medium: other.to_owned() }),
         };
         let (dir, mounter) = (wanted.dir.to_owned(), Arc::clone(&self.mounter));
         blocking(move || {
@@ -64,7 +64,7 @@ impl VolumePlugin for EmptyDir {
                     if !mounter.is_mount_point(&dir) {
                         let mode = if group.is_some() { GROUP_MODE } else { MODE };
                         let tmpfs = Tmpfs { size_bytes: Some(size_bytes), mode: Some(mode), group };
-                        mounter.mount_tmpfs(&dir, &tmpfs).map_err(KindError::io("mount tmpfs on", &dir))?;
+                        mounter.mount_tmpfs(&dir, &tmpfs).map_err(VolumePluginError::io("mount tmpfs on", &dir))?;
                     }
                 }
             }
@@ -75,7 +75,7 @@ impl VolumePlugin for EmptyDir {
 }
 
 /// Beside its place, then there.
-fn make(dir: &Path, fs_group: Option<i64>) -> Result<(), KindError> {
+fn make(dir: &Path, fs_group: Option<i64>) -> Result<(), VolumePluginError> {
     if dir.is_dir() {
         return Ok(());
     }
@@ -86,11 +86,11 @@ fn make(dir: &Path, fs_group: Option<i64>) -> Result<(), KindError> {
     remove_tree(&fresh)?;
     make_dir(&fresh)?;
     std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(MODE))
-        .map_err(KindError::io("set the mode of", &fresh))?;
+        .map_err(VolumePluginError::io("set the mode of", &fresh))?;
     if let Some(group) = fs_group {
         ownership::set_group_of(&fresh, group, false)?;
     }
-    std::fs::rename(&fresh, dir).map_err(KindError::io("rename", &fresh))
+    std::fs::rename(&fresh, dir).map_err(VolumePluginError::io("rename", &fresh))
 }
 
 /// The least of what the volume may take, the pod and all pods: a container is charged for what it writes there, and what

@@ -9,12 +9,12 @@ use crate::{container_config::fields::FieldError, objects::FetchError};
 pub(crate) enum VolumeError {
     // Ends with a blank as upstream's, before what follows from the cause.
     #[error("MountVolume.SetUp failed for volume \"{volume}\" ")]
-    SetUp { volume: String, source: KindError },
+    SetUp { volume: String, source: VolumePluginError },
 }
 
 /// What went wrong with one volume.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum KindError {
+pub(crate) enum VolumePluginError {
     #[error("{kind} \"{name}\" not found")]
     NotFound { kind: &'static str, name: String },
     #[error("references non-existent {kind} key: {key}")]
@@ -43,7 +43,7 @@ pub(crate) enum KindError {
     Io { operation: &'static str, path: PathBuf, source: std::io::Error },
 }
 
-impl KindError {
+impl VolumePluginError {
     /// The API server did not answer as it should, which says nothing about the volume.
     pub(super) fn is_about_the_api(&self) -> bool {
         matches!(self, Self::Fetch(_) | Self::Token { .. } | Self::TokenTimeout | Self::NoToken)

@@ -3,12 +3,12 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use k8s_openapi::api::core::v1::{Pod, Volume};
 
 use super::{
     atomic_writer, blocking,
-    error::KindError,
+    error::VolumePluginError,
     make_dir,
     mounter::{Mounter, Tmpfs},
     payload::Payload,
@@ -32,7 +32,7 @@ pub(super) trait FileSource: Send + Sync {
     fn supports(&self, volume: &Volume) -> bool;
 
     /// The files of a volume that it supports, of objects no older than `max_age`.
-    async fn collect(&self, pod: &Pod, volume: &Volume, max_age: Duration) -> Result<Payload, KindError>;
+    async fn collect(&self, pod: &Pod, volume: &Volume, max_age: Duration) -> Result<Payload, VolumePluginError>;
 
     /// See [`VolumePlugin::forget`].
     fn forget(&self, _pod: &PodUid) {}
@@ -66,13 +66,13 @@ impl<S: FileSource> VolumePlugin for FileVolumes<S> {
         self.source.supports(volume)
     }
 
-    async fn set_up(&self, wanted: &SetUp<'_>) -> Result<PathBuf, KindError> {
+    async fn set_up(&self, wanted: &SetUp<'_>) -> Result<PathBuf, VolumePluginError> {
         let dir = wanted.dir.to_owned();
         let payload = match self.source.collect(wanted.pod, wanted.volume, wanted.max_age).await {
             Ok(payload) => payload,
             // Without the control plane what is there already is good enough to restart a container.
             Err(error) if error.is_about_the_api() && atomic_writer::has_content(&dir) => {
-                tracing::debug!(volume = wanted.volume.name, error = %Chain(&error), "keep the volume as it is");
+                tracing::debug!(volume = wanted.volume.name, error = %ErrorChain(&error), "keep the volume as it is");
                 return Ok(dir);
             }
             Err(error) => return Err(error),
@@ -83,10 +83,10 @@ impl<S: FileSource> VolumePlugin for FileVolumes<S> {
             let room = room(&payload);
             if in_memory && !mounter.is_mount_point(&dir) {
                 let tmpfs = Tmpfs { size_bytes: Some(room), ..Tmpfs::default() };
-                mounter.mount_tmpfs(&dir, &tmpfs).map_err(KindError::io("mount tmpfs on", &dir))?;
+                mounter.mount_tmpfs(&dir, &tmpfs).map_err(VolumePluginError::io("mount tmpfs on", &dir))?;
             } else if in_memory {
                 // The old files are there until the new ones are.
-                mounter.set_room(&dir, room).map_err(KindError::io("resize", &dir))?;
+                mounter.set_room(&dir, room).map_err(VolumePluginError::io("resize", &dir))?;
             }
             atomic_writer::write(&dir, &payload, fs_group)?;
             Ok(dir)

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Volume;
 
 use super::{
     blocking,
-    error::KindError,
+    error::VolumePluginError,
     plugin::{SetUp, VolumePlugin},
 };
 
@@ -29,8 +29,8 @@ impl VolumePlugin for HostPath {
         volume.host_path.is_some()
     }
 
-    async fn set_up(&self, wanted: &SetUp<'_>) -> Result<PathBuf, KindError> {
-        let source = wanted.volume.host_path.as_ref().ok_or(KindError::Unsupported)?;
+    async fn set_up(&self, wanted: &SetUp<'_>) -> Result<PathBuf, VolumePluginError> {
+        let source = wanted.volume.host_path.as_ref().ok_or(VolumePluginError::Unsupported)?;
         let path = PathBuf::from(&source.path);
         let kind = source.type_.clone().unwrap_or_default();
         blocking(move || {
@@ -41,12 +41,12 @@ impl VolumePlugin for HostPath {
     }
 }
 
-pub(super) fn check(path: &Path, kind: &str) -> Result<(), KindError> {
-    let wrong = |problem| Err(KindError::HostPath { path: path.display().to_string(), problem });
+pub(super) fn check(path: &Path, kind: &str) -> Result<(), VolumePluginError> {
+    let wrong = |problem| Err(VolumePluginError::HostPath { path: path.display().to_string(), problem });
     let found = match fs::metadata(path) {
         Ok(metadata) => Some(metadata.file_type()),
         Err(error) if error.kind() == ErrorKind::NotFound => None,
-        Err(error) => return Err(KindError::io("look at", path)(error)),
+        Err(error) => return Err(VolumePluginError::io("look at", path)(error)),
     };
     match (kind, found) {
         // Without a type upstream's runtimes make a missing directory.
@@ -67,12 +67,12 @@ pub(super) fn check(path: &Path, kind: &str) -> Result<(), KindError> {
     }
 }
 
-fn make_dir(path: &Path) -> Result<(), KindError> {
-    fs::create_dir_all(path).map_err(KindError::io("create", path))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).map_err(KindError::io("set the mode of", path))
+fn make_dir(path: &Path) -> Result<(), VolumePluginError> {
+    fs::create_dir_all(path).map_err(VolumePluginError::io("create", path))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).map_err(VolumePluginError::io("set the mode of", path))
 }
 
-fn make_file(path: &Path) -> Result<(), KindError> {
-    fs::OpenOptions::new().create(true).append(true).open(path).map_err(KindError::io("create", path))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o644)).map_err(KindError::io("set the mode of", path))
+fn make_file(path: &Path) -> Result<(), VolumePluginError> {
+    fs::OpenOptions::new().create(true).append(true).open(path).map_err(VolumePluginError::io("create", path))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o644)).map_err(VolumePluginError::io("set the mode of", path))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::KeyToPath;
 
-use super::error::KindError;
+use super::error::VolumePluginError;
 
 /// A file inside a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,9 +45,13 @@ pub(super) struct Words {
 
 impl Selection<'_> {
     /// The files, of the object's data; of `None` if there is no such object.
-    pub(super) fn project(&self, words: Words, data: Option<BTreeMap<String, Vec<u8>>>) -> Result<Payload, KindError> {
+    pub(super) fn project(
+        &self,
+        words: Words,
+        data: Option<BTreeMap<String, Vec<u8>>>,
+    ) -> Result<Payload, VolumePluginError> {
         let Some(data) = data else {
-            let missing = || KindError::NotFound { kind: words.object, name: self.name.to_owned() };
+            let missing = || VolumePluginError::NotFound { kind: words.object, name: self.name.to_owned() };
             return if self.optional { Ok(Payload::new()) } else { Err(missing()) };
         };
         let default_mode = mode(self.default_mode, 0o644);
@@ -64,7 +68,7 @@ impl Selection<'_> {
                     payload.insert(checked(&item.path)?, FileProjection::new(value.clone(), mode));
                 }
                 None if self.optional => {}
-                None => return Err(KindError::NoKey { kind: words.key, key: item.key.clone() }),
+                None => return Err(VolumePluginError::NoKey { kind: words.key, key: item.key.clone() }),
             }
         }
         Ok(payload)
@@ -79,11 +83,11 @@ pub(super) fn mode(mode: Option<i32>, default: u32) -> u32 {
 /// writer's own.
 ///
 /// Source: `validatePayload` in `pkg/volume/util/atomic_writer.go` at v1.37.
-pub(super) fn checked(path: &str) -> Result<String, KindError> {
+pub(super) fn checked(path: &str) -> Result<String, VolumePluginError> {
     let parts: Vec<&str> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
     let is_ours = parts.first().is_none_or(|first| first.starts_with(".."));
     if path.starts_with('/') || is_ours || parts.contains(&"..") {
-        return Err(KindError::BadPath { path: path.to_owned() });
+        return Err(VolumePluginError::BadPath { path: path.to_owned() });
     }
     Ok(parts.join("/"))
 }

@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Pod, Volume};
 
-use super::error::KindError;
+use super::error::VolumePluginError;
 use crate::{pod::PodExt, runtime::types::PodUid};
 
 /// A volume that a pod wants.
@@ -46,11 +46,11 @@ pub(super) trait VolumePlugin: Send + Sync {
 
     /// Makes the volume, or brings it up to date: idempotent, and what has not changed is not touched. Returns what
     /// containers mount.
-    async fn set_up(&self, wanted: &SetUp<'_>) -> Result<PathBuf, KindError>;
+    async fn set_up(&self, wanted: &SetUp<'_>) -> Result<PathBuf, VolumePluginError>;
 
     /// Undoes what was done outside of the volume's directory. What is mounted in there goes by itself, and so does the
     /// directory, afterwards. Idempotent; blocks.
-    fn tear_down(&self, _dir: &Path) -> Result<(), KindError> {
+    fn tear_down(&self, _dir: &Path) -> Result<(), VolumePluginError> {
         Ok(())
     }
 

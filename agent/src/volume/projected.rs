@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, ServiceAccountTokenProjection, 
 use super::{
     config_map::ConfigMaps,
     downward_api::DownwardApi,
-    error::KindError,
+    error::VolumePluginError,
     files::FileSource,
     payload::{FileProjection, Payload, Selection, checked, mode},
     secret::Secrets,
@@ -38,8 +38,8 @@ impl FileSource for Projected {
         volume.projected.is_some()
     }
 
-    async fn collect(&self, pod: &Pod, volume: &Volume, max_age: Duration) -> Result<Payload, KindError> {
-        let source = volume.projected.as_ref().ok_or(KindError::Unsupported)?;
+    async fn collect(&self, pod: &Pod, volume: &Volume, max_age: Duration) -> Result<Payload, VolumePluginError> {
+        let source = volume.projected.as_ref().ok_or(VolumePluginError::Unsupported)?;
         let sources = source.sources.as_deref().unwrap_or_default();
         let parts = sources.iter().map(|part| self.project(pod, part, source.default_mode, max_age));
         let mut payload = Payload::new();
@@ -61,7 +61,7 @@ impl Projected {
         source: &VolumeProjection,
         default_mode: Option<i32>,
         max_age: Duration,
-    ) -> Result<Payload, KindError> {
+    ) -> Result<Payload, VolumePluginError> {
         if let Some(part) = &source.config_map {
             let (items, optional) = (part.items.as_deref(), part.optional == Some(true));
             let selection = Selection { name: &part.name, items, default_mode, optional };
@@ -77,7 +77,7 @@ impl Projected {
         }
         match &source.service_account_token {
             Some(part) => self.token(pod, part, default_mode).await,
-            None => Err(KindError::Unsupported),
+            None => Err(VolumePluginError::Unsupported),
         }
     }
 
@@ -86,7 +86,7 @@ impl Projected {
         pod: &Pod,
         source: &ServiceAccountTokenProjection,
         default_mode: Option<i32>,
-    ) -> Result<Payload, KindError> {
+    ) -> Result<Payload, VolumePluginError> {
         let token = self.tokens.get(pod, source).await?;
         // A token is its pod's alone: the user's that all its containers run as, or the group's (see the volume's
         // ownership); readable to all only where the node knows neither.

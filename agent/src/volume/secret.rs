@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Pod, Volume};
 
 use super::{
-    error::KindError,
+    error::VolumePluginError,
     files::FileSource,
     payload::{Payload, Selection, Words},
 };
@@ -25,7 +25,7 @@ impl Secrets {
         pod: &Pod,
         selection: Selection<'_>,
         max_age: Duration,
-    ) -> Result<Payload, KindError> {
+    ) -> Result<Payload, VolumePluginError> {
         let secret = self.objects.secret(pod.namespace(), selection.name, max_age).await?;
         let data = secret.map(|secret| {
             let data = secret.data.iter().flatten();
@@ -49,8 +49,8 @@ impl FileSource for Secrets {
         volume.secret.is_some()
     }
 
-    async fn collect(&self, pod: &Pod, volume: &Volume, max_age: Duration) -> Result<Payload, KindError> {
-        let source = volume.secret.as_ref().ok_or(KindError::Unsupported)?;
+    async fn collect(&self, pod: &Pod, volume: &Volume, max_age: Duration) -> Result<Payload, VolumePluginError> {
+        let source = volume.secret.as_ref().ok_or(VolumePluginError::Unsupported)?;
         let selection = Selection {
             name: source.secret_name.as_deref().unwrap_or_default(),
             items: source.items.as_deref(),

@@ -14,7 +14,7 @@ use k8s_openapi::api::{
 use kube::{Api, api::PostParams};
 use parking_lot::Mutex;
 
-use super::error::KindError;
+use super::error::VolumePluginError;
 use crate::{pod::PodExt, runtime::types::PodUid};
 
 const DEFAULT_LIFE_SECS: i64 = 3600;
@@ -48,7 +48,11 @@ impl Tokens {
     }
 
     /// The token, from memory if it is still young.
-    pub(super) async fn get(&self, pod: &Pod, source: &ServiceAccountTokenProjection) -> Result<String, KindError> {
+    pub(super) async fn get(
+        &self,
+        pod: &Pod,
+        source: &ServiceAccountTokenProjection,
+    ) -> Result<String, VolumePluginError> {
         let life = source.expiration_seconds.unwrap_or(DEFAULT_LIFE_SECS);
         let audience = source.audience.clone().unwrap_or_default();
         let key = (audience.clone(), life);
@@ -81,14 +85,14 @@ impl Tokens {
         .await
         {
             Ok(Ok(answer)) => answer,
-            Ok(Err(source)) => return Err(KindError::Token { source: Box::new(source) }),
-            Err(_) => return Err(KindError::TokenTimeout),
+            Ok(Err(source)) => return Err(VolumePluginError::Token { source: Box::new(source) }),
+            Err(_) => return Err(VolumePluginError::TokenTimeout),
         };
         // The server may grant another life than was asked for, and says so.
         let life = u64::try_from(answer.spec.and_then(|spec| spec.expiration_seconds).unwrap_or(life)).unwrap_or(0);
         let text = answer.status.and_then(|status| status.token).unwrap_or_default();
         if text.is_empty() {
-            return Err(KindError::NoToken);
+            return Err(VolumePluginError::NoToken);
         }
         let renew_at = asked_at + renewal_age(Duration::from_secs(life), rand::random());
         let token = Token { text: text.clone(), renew_at };

@@ -1,6 +1,6 @@
 use std::os::unix::fs::PermissionsExt;
 
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use k8s_openapi::api::core::v1::KeyToPath;
 
 use super::{
@@ -189,10 +189,10 @@ fn links_that_a_death_left_out_are_made_good() {
 
 #[test]
 fn a_volume_is_missed_in_upstreams_words() {
-    let source = KindError::NotFound { kind: "secret", name: "s".to_owned() };
+    let source = VolumePluginError::NotFound { kind: "secret", name: "s".to_owned() };
     let error = VolumeError::SetUp { volume: "v".to_owned(), source };
     assert_eq!(error.to_string(), "MountVolume.SetUp failed for volume \"v\" ");
-    assert_eq!(Chain(&error).to_string(), "MountVolume.SetUp failed for volume \"v\" : secret \"s\" not found");
+    assert_eq!(ErrorChain(&error).to_string(), "MountVolume.SetUp failed for volume \"v\" : secret \"s\" not found");
 }
 
 /// Tells which directories it was given, and refuses one of them.
@@ -208,13 +208,13 @@ impl VolumePlugin for Witness {
         false
     }
 
-    async fn set_up(&self, _: &SetUp<'_>) -> Result<PathBuf, KindError> {
-        Err(KindError::Unsupported)
+    async fn set_up(&self, _: &SetUp<'_>) -> Result<PathBuf, VolumePluginError> {
+        Err(VolumePluginError::Unsupported)
     }
 
-    fn tear_down(&self, dir: &Path) -> Result<(), KindError> {
+    fn tear_down(&self, dir: &Path) -> Result<(), VolumePluginError> {
         self.0.lock().push(dir.to_owned());
-        if dir.ends_with("stuck") { Err(KindError::Unsupported) } else { Ok(()) }
+        if dir.ends_with("stuck") { Err(VolumePluginError::Unsupported) } else { Ok(()) }
     }
 }
 

@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use futures::StreamExt;
 use k8s_openapi::{
     api::core::v1::{Event, EventSource, ObjectReference},
@@ -217,7 +217,7 @@ impl EventWriter {
             Ok(Ok(())) => None,
             // A namespace that goes away is no news.
             Ok(Err(error)) => {
-                tracing::debug!(error = %Chain(&error), "event not written");
+                tracing::debug!(error = %ErrorChain(&error), "event not written");
                 Some(write.identity)
             }
             Err(_) => {

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use coracle_telemetry::{Backoff, Doubling};
+use coracle_telemetry::{Backoff, ExponentialBackoff};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// First and longest pause between attempts to watch.
-const RETRY: Doubling = Doubling::new(Duration::from_millis(50), Duration::from_secs(10));
+const RETRY: ExponentialBackoff = ExponentialBackoff::new(Duration::from_millis(50), Duration::from_secs(10));
 
 type Keep<K> = Box<dyn FnMut(&K) -> bool + Send>;
 type Handler<K> = Box<dyn Fn(&Change<'_, K>) + Send + Sync>;
@@ -40,7 +40,7 @@ pub struct Informer<K: 'static> {
     handlers: Vec<Handler<K>>,
     on_progress: Vec<ProgressHandler>,
     synced: watch::Sender<bool>,
-    retry: Doubling,
+    retry: ExponentialBackoff,
     pulse: Pulse,
 }
 
@@ -79,7 +79,7 @@ where
 
     /// With other pauses between attempts to watch, which end early when `pulse` tells of the API's return.
     #[must_use]
-    pub fn woken_by(mut self, pulse: &Pulse, retry: Doubling) -> Self {
+    pub fn woken_by(mut self, pulse: &Pulse, retry: ExponentialBackoff) -> Self {
         self.pulse = pulse.clone();
         self.retry = retry;
         self
@@ -217,7 +217,8 @@ mod tests {
         });
         let pulse = Pulse::default();
         let api = Api::<ConfigMap>::all(Client::new(service, "default"));
-        let informer = Informer::new(api, Selection::all(), |_| {}).woken_by(&pulse, Doubling::new(LONG, LONG));
+        let informer =
+            Informer::new(api, Selection::all(), |_| {}).woken_by(&pulse, ExponentialBackoff::new(LONG, LONG));
         let mut run = std::pin::pin!(informer.run(CancellationToken::new()));
         let tell = async {
             for expected in 1..=3 {

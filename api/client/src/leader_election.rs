@@ -7,7 +7,7 @@
 
 use std::{future::Future, pin::pin, time::Duration};
 
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
     apimachinery::pkg::apis::meta::v1::MicroTime,
@@ -185,7 +185,7 @@ impl<L: Lock> Candidate<L> {
                 false
             }
             Ok(Err(error)) => {
-                tracing::warn!(lease = self.election.lease, error = %Chain(&error), "cannot take or renew the Lease");
+                tracing::warn!(lease = self.election.lease, error = %ErrorChain(&error), "cannot take or renew the Lease");
                 false
             }
             Err(_) => {
@@ -225,7 +225,7 @@ impl<L: Lock> Candidate<L> {
         match timeout(self.election.call_limit(), release).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::debug!(lease = self.election.lease, error = %Chain(&error as &kube::Error), "the Lease was not given back");
+                tracing::debug!(lease = self.election.lease, error = %ErrorChain(&error as &kube::Error), "the Lease was not given back");
             }
             Err(_) => tracing::debug!(lease = self.election.lease, "the Lease was not given back in time"),
         }

@@ -15,7 +15,7 @@ use std::{
 };
 
 use coracle_telemetry::{
-    Doubling,
+    ExponentialBackoff,
     metrics::{Counter, Gauge, Histogram, MetricsRegistry},
 };
 use parking_lot::Mutex;
@@ -69,7 +69,7 @@ pub struct WorkQueue<K> {
 
 /// What `/metrics` tells of a queue.
 #[derive(Debug)]
-struct Figures {
+struct QueueMetrics {
     depth: Gauge,
     adds: Counter,
     retries: Counter,
@@ -77,7 +77,7 @@ struct Figures {
     work: Histogram,
 }
 
-impl Figures {
+impl QueueMetrics {
     fn new(metrics: &MetricsRegistry, name: &str) -> Self {
         let labels = [("name", name)];
         let wait = "How long in seconds an item stays in workqueue before being requested";
@@ -106,14 +106,14 @@ struct State<K> {
     sequence: u64,
     closed: bool,
     clocks: Clocks,
-    figures: Figures,
+    metrics: QueueMetrics,
 }
 
 impl<K: Clone + Eq + Hash> WorkQueue<K> {
     /// A queue that counts in `metrics`.
     pub fn named(metrics: &MetricsRegistry, name: &str) -> Self {
-        let figures = Figures::new(metrics, name);
-        figures.depth.set(0);
+        let metrics = QueueMetrics::new(metrics, name);
+        metrics.depth.set(0);
         Self {
             state: Mutex::new(State {
                 ready: VecDeque::new(),
@@ -125,7 +125,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
                 sequence: 0,
                 closed: false,
                 clocks: Clocks::new(),
-                figures,
+                metrics,
             }),
             wake: Notify::new(),
         }
@@ -144,7 +144,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
             return self.add(key);
         }
         let mut state = self.state.lock();
-        state.figures.retries.inc();
+        state.metrics.retries.inc();
         let at = Instant::now() + delay;
         if let Some(&(earlier, _)) = state.due.get(&key)
             && earlier <= at
@@ -168,7 +168,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         let delay = {
             let mut state = self.state.lock();
             let failures = state.failures.entry(key.clone()).or_insert(0);
-            let delay = Doubling::new(BACKOFF_BASE, BACKOFF_CAP).after(*failures);
+            let delay = ExponentialBackoff::new(BACKOFF_BASE, BACKOFF_CAP).after(*failures);
             *failures = failures.saturating_add(1);
             delay
         };
@@ -217,11 +217,11 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     pub fn done(&self, key: &K) {
         let mut state = self.state.lock();
         if let Some(began) = state.processing.remove(key) {
-            state.figures.work.observe(began.elapsed().as_secs_f64());
+            state.metrics.work.observe(began.elapsed().as_secs_f64());
         }
         if state.dirty.contains_key(key) {
             state.ready.push_back(key.clone());
-            state.figures.depth.inc();
+            state.metrics.depth.inc();
             drop(state);
             self.wake.notify_one();
         }
@@ -241,12 +241,12 @@ impl<K: Clone + Eq + Hash> State<K> {
             return false;
         }
         self.dirty.insert(key.clone(), Instant::now());
-        self.figures.adds.inc();
+        self.metrics.adds.inc();
         if self.processing.contains_key(&key) {
             return false;
         }
         self.ready.push_back(key);
-        self.figures.depth.inc();
+        self.metrics.depth.inc();
         true
     }
 
@@ -265,9 +265,9 @@ impl<K: Clone + Eq + Hash> State<K> {
     fn take(&mut self) -> Option<K> {
         let key = self.ready.pop_front()?;
         if let Some(added) = self.dirty.remove(&key) {
-            self.figures.waits.observe(added.elapsed().as_secs_f64());
+            self.metrics.waits.observe(added.elapsed().as_secs_f64());
         }
-        self.figures.depth.dec();
+        self.metrics.depth.dec();
         self.processing.insert(key.clone(), Instant::now());
         Some(key)
     }

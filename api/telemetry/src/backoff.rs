@@ -6,12 +6,12 @@ use std::time::Duration;
 
 /// The pauses of one kind of try: `first`, then twice the one before, at most `most`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Doubling {
+pub struct ExponentialBackoff {
     first: Duration,
     most: Duration,
 }
 
-impl Doubling {
+impl ExponentialBackoff {
     /// From `first` to `most`; `first` where that is longer.
     pub const fn new(first: Duration, most: Duration) -> Self {
         Self { first, most }
@@ -25,7 +25,7 @@ impl Doubling {
         self.first.saturating_mul(1 << failures.min(31)).min(self.most.max(self.first))
     }
 
-    /// Half to the whole of [`Doubling::after`], by chance: what failed together does not come back together.
+    /// Half to the whole of [`ExponentialBackoff::after`], by chance: what failed together does not come back together.
     #[must_use]
     pub fn jittered_after(self, failures: u32) -> Duration {
         self.after(failures).mul_f64(1.0 - 0.5 * rand::random::<f64>())
@@ -35,18 +35,18 @@ impl Doubling {
 /// The pauses of one who tries again and again, jittered.
 #[derive(Debug, Clone)]
 pub struct Backoff {
-    pauses: Doubling,
+    pauses: ExponentialBackoff,
     failures: u32,
 }
 
 impl Backoff {
-    /// As [`Doubling::new`]. Pauses are half to the whole of `first`, twice that..., `most`.
+    /// As [`ExponentialBackoff::new`]. Pauses are half to the whole of `first`, twice that..., `most`.
     pub const fn new(first: Duration, most: Duration) -> Self {
-        Self::of(Doubling::new(first, most))
+        Self::of(ExponentialBackoff::new(first, most))
     }
 
     /// With pauses that are a constant elsewhere.
-    pub const fn of(pauses: Doubling) -> Self {
+    pub const fn of(pauses: ExponentialBackoff) -> Self {
         Self { pauses, failures: 0 }
     }
 
@@ -77,12 +77,12 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_their_bound() {
-        let pauses = Doubling::new(50 * MS, 300 * MS);
+        let pauses = ExponentialBackoff::new(50 * MS, 300 * MS);
         let table = [(0, 50), (1, 100), (2, 200), (3, 300), (31, 300), (u32::MAX, 300)];
         for (failures, expected) in table {
             assert_eq!(pauses.after(failures), expected * MS, "after {failures}");
         }
-        assert_eq!(Doubling::new(500 * MS, 300 * MS).after(7), 500 * MS);
+        assert_eq!(ExponentialBackoff::new(500 * MS, 300 * MS).after(7), 500 * MS);
     }
 
     #[test]

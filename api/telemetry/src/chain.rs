@@ -9,9 +9,9 @@ use std::{error::Error, fmt};
 /// text before it ends with is not printed again.
 ///
 /// Source: `omicron` `docs/error-types-and-logging.adoc`, `slog-error-chain`.
-pub struct Chain<'a>(pub &'a (dyn Error + 'a));
+pub struct ErrorChain<'a>(pub &'a (dyn Error + 'a));
 
-impl fmt::Display for Chain<'_> {
+impl fmt::Display for ErrorChain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut last = self.0.to_string();
         f.write_str(&last)?;
@@ -28,7 +28,7 @@ impl fmt::Display for Chain<'_> {
     }
 }
 
-impl fmt::Debug for Chain<'_> {
+impl fmt::Debug for ErrorChain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -66,7 +66,7 @@ mod tests {
             (within(Failed::Wordy { source: denied() }), "use /x: read the file: Permission denied (os error 13)"),
         ];
         for (error, expected) in table {
-            assert_eq!(Chain(&error).to_string(), expected);
+            assert_eq!(ErrorChain(&error).to_string(), expected);
         }
     }
 }

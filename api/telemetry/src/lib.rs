@@ -2,8 +2,8 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`Chain`] | an error with its causes, in one line |
-//! | [`Backoff`], [`Doubling`] | how long to wait before the next try |
+//! | [`ErrorChain`] | an error with its causes, in one line |
+//! | [`Backoff`], [`ExponentialBackoff`] | how long to wait before the next try |
 //! | [`Tasks`], [`spawn`] | where detached tasks are started: what becomes of one that panics or ends |
 //! | [`Health`] | which parts of the process are unwell |
 //! | [`metrics`] | figures, for `/metrics` |
@@ -20,8 +20,8 @@ pub mod metrics;
 mod tasks;
 pub mod trace;
 
-pub use backoff::{Backoff, Doubling};
-pub use chain::Chain;
+pub use backoff::{Backoff, ExponentialBackoff};
+pub use chain::ErrorChain;
 pub use health::Health;
 pub use tasks::{Outcome, TaskEnded, Tasks, spawn};
 /// For [`span!`].

@@ -21,7 +21,7 @@ use futures::FutureExt as _;
 use tokio::task::{Id, JoinError, JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Backoff, Chain, Doubling, Health};
+use crate::{Backoff, ErrorChain, ExponentialBackoff, Health};
 
 /// A task that was started again counts as well after it has run this long.
 const STEADY: Duration = Duration::from_secs(10);
@@ -105,7 +105,7 @@ impl Tasks {
     pub fn keep<F>(
         &mut self,
         name: &'static str,
-        pauses: Doubling,
+        pauses: ExponentialBackoff,
         health: &Health,
         start: impl Fn(CancellationToken) -> F + Send + 'static,
     ) where
@@ -152,7 +152,7 @@ impl Tasks {
             return Ok(());
         }
         let failure = self.judge(ended);
-        tracing::error!(error = %Chain(&failure), "a task has ended early; what belongs to it ends");
+        tracing::error!(error = %ErrorChain(&failure), "a task has ended early; what belongs to it ends");
         Err(failure)
     }
 
@@ -163,7 +163,7 @@ impl Tasks {
             while let Some(ended) = self.set.join_next_with_id().await {
                 if ended.is_err() {
                     let failure = self.judge(ended);
-                    tracing::error!(error = %Chain(&failure), "a task died as it should end");
+                    tracing::error!(error = %ErrorChain(&failure), "a task died as it should end");
                 } else if let Ok((id, ())) = ended {
                     self.names.remove(&id);
                 }
@@ -207,7 +207,7 @@ impl<E: Error + Send + 'static> Outcome for Result<(), E> {
 
 async fn keep<F>(
     name: &'static str,
-    pauses: Doubling,
+    pauses: ExponentialBackoff,
     stop: CancellationToken,
     health: Health,
     start: impl Fn(CancellationToken) -> F,
@@ -239,7 +239,7 @@ async fn keep<F>(
         match ended {
             Ok(outcome) => match outcome.failure() {
                 None => tracing::warn!(task = name, "ended; starting it again"),
-                Some(error) => tracing::error!(task = name, error = %Chain(error), "failed; starting it again"),
+                Some(error) => tracing::error!(task = name, error = %ErrorChain(error), "failed; starting it again"),
             },
             Err(panic) => tracing::error!(task = name, panic = text_of(&*panic), "panicked; starting it again"),
         }

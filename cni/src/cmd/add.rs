@@ -4,7 +4,7 @@ use std::{net::IpAddr, sync::Once};
 
 use coracle_netfilter::iptables::Iptables;
 use coracle_netns::NetNs;
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use ipnet::{IpNet, Ipv4Net};
 use nix::errno::Errno;
 
@@ -107,7 +107,7 @@ fn guard(netlink: &mut Netlink, conf: &NetConf, host_name: &str, address: Ipv4Ne
     if let Err(error) = anti_spoof::guard(netlink, port.index, address.addr()) {
         // A node without the classifier still runs pods.
         static ONCE: Once = Once::new();
-        ONCE.call_once(|| tracing::warn!(error = %Chain(&error), "pods can send under each other's addresses"));
+        ONCE.call_once(|| tracing::warn!(error = %ErrorChain(&error), "pods can send under each other's addresses"));
     }
     Ok(())
 }

@@ -47,7 +47,7 @@ fn signer(object: &Value) -> &str {
 }
 
 /// Whether the user may do this for the signer, or for all of its domain.
-fn may(authorizer: &authz::Chain, user: &UserInfo, verb: &str, signer: &str) -> bool {
+fn may(authorizer: &authz::UnionAuthorizer, user: &UserInfo, verb: &str, signer: &str) -> bool {
     let every = format!("{}/*", signer.split('/').next().unwrap_or_default());
     [signer, &every].into_iter().any(|name| {
         let target = ResourceTarget { group: GROUP, resource: "signers", name, ..ResourceTarget::default() };
@@ -56,7 +56,7 @@ fn may(authorizer: &authz::Chain, user: &UserInfo, verb: &str, signer: &str) -> 
 }
 
 /// Whether the user may do this for the signer that the request names.
-fn check_signer(authorizer: &authz::Chain, verb: &str, attributes: &Attributes<'_>) -> Result<(), Status> {
+fn check_signer(authorizer: &authz::UnionAuthorizer, verb: &str, attributes: &Attributes<'_>) -> Result<(), Status> {
     let signer = signer(attributes.old().unwrap_or(&Value::Null));
     if may(authorizer, attributes.user, verb, signer) {
         return Ok(());
@@ -68,7 +68,7 @@ fn check_signer(authorizer: &authz::Chain, verb: &str, attributes: &Attributes<'
 
 /// Who approves a request may do so for its signer.
 pub(crate) struct CertificateApproval {
-    authorizer: Arc<authz::Chain>,
+    authorizer: Arc<authz::UnionAuthorizer>,
 }
 
 impl CertificateApproval {
@@ -99,7 +99,7 @@ impl Plugin for CertificateApproval {
 
 /// Who writes the certificate, or what became of the request, may sign for its signer.
 pub(crate) struct CertificateSigning {
-    authorizer: Arc<authz::Chain>,
+    authorizer: Arc<authz::UnionAuthorizer>,
 }
 
 impl CertificateSigning {
@@ -131,7 +131,7 @@ impl Plugin for CertificateSigning {
 /// The same for pods: whatever is said of a request is its signer's to say. Upstream asks in the storage of the kind, after
 /// validation and in its form.
 pub(crate) struct PodCertificateSigning {
-    authorizer: Arc<authz::Chain>,
+    authorizer: Arc<authz::UnionAuthorizer>,
 }
 
 impl PodCertificateSigning {
@@ -170,7 +170,7 @@ impl Plugin for PodCertificateSigning {
 
 /// Who writes a bundle of a signer vouches for it, and may do so.
 pub(crate) struct ClusterTrustBundleAttest {
-    authorizer: Arc<authz::Chain>,
+    authorizer: Arc<authz::UnionAuthorizer>,
 }
 
 impl ClusterTrustBundleAttest {

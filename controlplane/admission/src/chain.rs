@@ -19,7 +19,7 @@ use crate::{
     parts::Parts,
     plugin::Plugin,
     priority::Priority,
-    resource_quota::{NAME as RESOURCE_QUOTA, ResourceQuota, Turn},
+    resource_quota::{NAME as RESOURCE_QUOTA, QuotaLock, ResourceQuota},
     role_escalation::RoleEscalation,
     runtime_class::RuntimeClass,
     service_account::ServiceAccount,
@@ -101,7 +101,7 @@ impl Chain {
     ///
     /// # Errors
     /// The cache cannot follow.
-    pub async fn turn(&self, request: &Request<'_>) -> Result<Option<Turn<'_>>, Status> {
+    pub async fn turn(&self, request: &Request<'_>) -> Result<Option<QuotaLock<'_>>, Status> {
         match &self.quota {
             Some(quota) => quota.turn(request).await,
             None => Ok(None),

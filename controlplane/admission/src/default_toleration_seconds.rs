@@ -5,8 +5,8 @@
 use async_trait::async_trait;
 use coracle_api::status::Status;
 use coracle_registry::{
-    cells::{items, string},
     resource::Resource,
+    value::{items, string},
 };
 use serde_json::{Value, json};
 

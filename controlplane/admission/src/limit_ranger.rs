@@ -18,7 +18,7 @@ use coracle_registry::{
     fill as fields,
     resource::{Registry, Resource},
     store::{Store, cache_status},
-    watch_cache::Scope,
+    watch_cache::KeyScope,
 };
 use serde_json::Value;
 
@@ -43,7 +43,7 @@ impl LimitRanger {
     /// The LimitRanges of a namespace that the cache knows of.
     fn known(&self, namespace: &str) -> Vec<Value> {
         let ranges = self.registry.core("limitranges");
-        ranges.map_or_else(Vec::new, |ranges| ranges.objects(Scope::Namespace(namespace.to_owned())))
+        ranges.map_or_else(Vec::new, |ranges| ranges.objects(KeyScope::Namespace(namespace.to_owned())))
     }
 
     async fn catch_up(&self) -> Result<(), Status> {

@@ -14,7 +14,7 @@ pub struct Parts {
     /// The kinds.
     pub registry: Arc<Registry>,
     /// For rights that only an object shows the need of.
-    pub authorizer: Arc<authz::Chain>,
+    pub authorizer: Arc<authz::UnionAuthorizer>,
     /// For tokens that Secrets ask for.
     pub signer: Arc<TokenSigner>,
     /// The certificate that pods trust the API server by, in PEM.

@@ -20,7 +20,7 @@ pub trait Plugin: Send + Sync {
     /// Whether such writes are its matter at all. Asked for every write: fast.
     fn handles(&self, operation: Operation, resource: &Resource) -> bool;
 
-    /// Changes a write, or refuses it, before it is validated. What it adds is owned by no field manager.
+    /// Changes a write, or refuses it, before it is validated. What it adds has no field manager.
     ///
     /// # Errors
     /// Why the object may not be written.

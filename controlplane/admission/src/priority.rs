@@ -8,10 +8,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use coracle_api::{meta, status::Status};
 use coracle_registry::{
-    cells::{number, string},
     resource::{Registry, Resource},
     store::{Store, cache_status},
-    watch_cache::Scope,
+    value::{number, string},
+    watch_cache::KeyScope,
 };
 use serde_json::Value;
 
@@ -101,7 +101,7 @@ impl Plugin for Priority {
 
 /// The lowest, should a race have left several.
 fn global_default(classes: &Resource) -> Option<Value> {
-    let all = classes.objects(Scope::Resource).into_iter();
+    let all = classes.objects(KeyScope::Resource).into_iter();
     all.filter(|class| class["globalDefault"] == true).min_by_key(|class| number(&class["value"]))
 }
 

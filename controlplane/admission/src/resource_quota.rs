@@ -25,7 +25,7 @@ use coracle_registry::{
         Current, Store, cache_status,
         companions::{Companion, Companions, Write},
     },
-    watch_cache::{Scope, Selection},
+    watch_cache::{KeyScope, Selection},
 };
 use coracle_store::{Compare, Op};
 use jiff::Timestamp;
@@ -51,7 +51,7 @@ pub(crate) struct ResourceQuota {
 }
 
 /// A turn at the quotas of one namespace, for the transaction of one write.
-pub struct Turn<'a> {
+pub struct QuotaLock<'a> {
     of: &'a ResourceQuota,
     _guard: OwnedMutexGuard<()>,
 }
@@ -64,7 +64,7 @@ impl ResourceQuota {
     }
 
     /// Waits for the turn of the write's namespace; `None` if it has no quota, or if nothing is charged for such writes.
-    pub(crate) async fn turn(&self, request: &Request<'_>) -> Result<Option<Turn<'_>>, Status> {
+    pub(crate) async fn turn(&self, request: &Request<'_>) -> Result<Option<QuotaLock<'_>>, Status> {
         // The first quota of all counts for nothing before the controller has seen it: no need to wait for its sight.
         if self.quotas.cache.is_empty() || !charges(request) {
             return Ok(None);
@@ -86,14 +86,14 @@ impl ResourceQuota {
                 turn
             })
         };
-        Ok(Some(Turn { of: self, _guard: turn.lock_owned().await }))
+        Ok(Some(QuotaLock { of: self, _guard: turn.lock_owned().await }))
     }
 
     fn keys(&self, namespace: &str) -> Vec<Arc<str>> {
         if self.quotas.cache.is_empty() {
             return Vec::new();
         }
-        let selection = Selection::of(Scope::Namespace(namespace.to_owned()));
+        let selection = Selection::of(KeyScope::Namespace(namespace.to_owned()));
         let snapshot = self.quotas.cache.snapshot();
         snapshot.select(&selection, &self.quotas.prefix).map(|entry| Arc::from(entry.key())).collect()
     }
@@ -110,7 +110,7 @@ fn charges(request: &Request<'_>) -> bool {
 }
 
 #[async_trait]
-impl Companion for Turn<'_> {
+impl Companion for QuotaLock<'_> {
     /// The quotas with what they have used after the write. 403 in upstream's words if one does not allow it.
     async fn companions(&self, write: Write<'_>) -> Result<Companions, Status> {
         let mut companions = Companions::default();

@@ -31,7 +31,7 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 
 pub(crate) struct RoleEscalation {
     store: Store,
-    authorizer: Arc<authz::Chain>,
+    authorizer: Arc<authz::UnionAuthorizer>,
 }
 
 impl RoleEscalation {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use coracle_api::{quantity::Quantity, status::Status};
 use coracle_registry::{
-    cells::{items, string},
     resource::{Registry, Resource},
     store::Store,
+    value::{items, string},
 };
 use serde_json::{Map, Value};
 

@@ -13,10 +13,10 @@ use async_trait::async_trait;
 use coracle_api::{meta::is_mirror, name as names, status::Status};
 use coracle_auth::authz::node::References;
 use coracle_registry::{
-    cells::{items, string},
     fill as fields,
     resource::{Registry, Resource},
     store::Store,
+    value::{items, string},
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;

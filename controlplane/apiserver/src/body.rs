@@ -12,7 +12,7 @@ use futures::{Stream, stream::BoxStream};
 use http_body::{Frame, SizeHint};
 
 use crate::{
-    limits::Place,
+    limits::Seat,
     progress::{PATIENCE, Progress},
 };
 
@@ -127,25 +127,25 @@ impl http_body::Body for Body {
 #[derive(Debug)]
 pub struct Held {
     body: Body,
-    place: Option<Place>,
+    seat: Option<Seat>,
     progress: Option<Arc<Progress>>,
     /// Of a body without an end: how long the client may take for each piece.
     patience: Option<Duration>,
 }
 
 impl Held {
-    /// `place` is given back when the body has gone; `progress` is told how the body gets on. A body with `patience` has
+    /// `seat` is given back when the body has gone; `progress` is told how the body gets on. A body with `patience` has
     /// no end, and may have nothing to say.
     pub(crate) fn new(
         body: Body,
-        place: Option<Place>,
+        seat: Option<Seat>,
         progress: Option<Arc<Progress>>,
         patience: Option<Duration>,
     ) -> Self {
         if let Some(progress) = &progress {
             progress.owe(patience.unwrap_or(PATIENCE));
         }
-        Self { body, place, progress, patience }
+        Self { body, seat, progress, patience }
     }
 }
 
@@ -175,7 +175,7 @@ impl http_body::Body for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        drop(self.place.take());
+        drop(self.seat.take());
         if let Some(progress) = &self.progress {
             progress.settle();
         }

@@ -18,10 +18,10 @@ use coracle_api::{
 use coracle_registry::{
     part::Part,
     service_ips,
-    store::{Current, WriteOptions, update::Change},
+    store::{Current, WriteOptions, update::UpdateTarget},
     unenforced::DEFAULT_SERVICE_CIDR,
 };
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use serde_json::{Value, json};
 
 use crate::{config::first_service_ip, error::ApiServerError, state::State};
@@ -119,7 +119,7 @@ async fn ensure_service_cidr(server: &State) -> Result<(), ApiServerError> {
     if is_ready || meta::is_terminating(&object) || object["spec"] != wanted["spec"] {
         return Ok(());
     }
-    let target = Change::own("", DEFAULT_SERVICE_CIDR, Part::Status);
+    let target = UpdateTarget::own("", DEFAULT_SERVICE_CIDR, Part::Status);
     let changed = server.store.update(resource, &target, |old| {
         let mut new = old.clone();
         let ready = json!({"type": "Ready", "status": "True", "reason": "",
@@ -146,7 +146,7 @@ pub(crate) async fn repair(server: Arc<State>) {
             () = tokio::time::sleep(REPAIR_PERIOD) => {}
         }
         if let Err(error) = ensure(&server).await {
-            tracing::warn!(error = %Chain(&error), "cannot repair what every cluster has");
+            tracing::warn!(error = %ErrorChain(&error), "cannot repair what every cluster has");
         }
     }
 }
@@ -179,7 +179,7 @@ async fn ensure_object(
     if fields.iter().all(|field| contains(&current.object[*field], &wanted[*field])) {
         return Ok(());
     }
-    let target = Change::own(namespace, &name, Part::Main);
+    let target = UpdateTarget::own(namespace, &name, Part::Main);
     let changed = server.store.update(resource, &target, |old| {
         let mut new = old.clone();
         for field in fields {

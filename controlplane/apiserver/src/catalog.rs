@@ -143,7 +143,7 @@ pub(crate) struct Catalogs<S> {
 }
 
 /// The right to make the next catalog, one at a time.
-pub(crate) struct Turn<'a, S> {
+pub(crate) struct CatalogWriter<'a, S> {
     catalogs: &'a Catalogs<S>,
     _turn: MutexGuard<'a, ()>,
 }
@@ -159,12 +159,12 @@ impl<S> Catalogs<S> {
     }
 
     /// Waits until nobody else makes another.
-    pub(crate) async fn turn(&self) -> Turn<'_, S> {
-        Turn { catalogs: self, _turn: self.turn.lock().await }
+    pub(crate) async fn turn(&self) -> CatalogWriter<'_, S> {
+        CatalogWriter { catalogs: self, _turn: self.turn.lock().await }
     }
 }
 
-impl<S> Turn<'_, S> {
+impl<S> CatalogWriter<'_, S> {
     /// Puts another catalog in the place of the present one.
     pub(crate) fn change(&self, change: impl FnOnce(Vec<Serving<S>>) -> Vec<Serving<S>>) {
         let next = Arc::new(Catalog::new(change(self.catalogs.now().served.clone())));

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use coracle_api::{encode, status::Status};
 use coracle_registry::strategy::Subresource;
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use futures::{StreamExt as _, TryStreamExt as _};
 use http::{HeaderValue, Response, header, request::Parts};
 use serde::Deserialize;
@@ -170,7 +170,7 @@ impl AsRef<[u8]> for Large {
 }
 
 fn unwritable(error: &BoxError) -> Response<Body> {
-    tracing::debug!(error = %Chain(&**error), "an answer has no such form");
+    tracing::debug!(error = %ErrorChain(&**error), "an answer has no such form");
     reply::failure(&Status::not_acceptable(&MEDIA_TYPES[..1]))
 }
 

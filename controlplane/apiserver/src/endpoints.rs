@@ -27,7 +27,7 @@ use coracle_registry::{
     managed_fields::FieldManager,
     part::Part,
     resource::Resource,
-    store::{WriteOptions, Written, update::Change},
+    store::{WriteOptions, Written, update::UpdateTarget},
     stored,
     strategy::Strategy,
 };
@@ -120,7 +120,7 @@ impl Call<'_> {
     }
 
     /// This write, as admission is told of it.
-    pub(crate) fn write(&self, operation: Operation, options: WriteOptions) -> Request<'_> {
+    pub(crate) fn admission_request(&self, operation: Operation, options: WriteOptions) -> Request<'_> {
         let info = self.info;
         Request {
             user: self.user,
@@ -135,9 +135,14 @@ impl Call<'_> {
     }
 
     /// What this write changes.
-    pub(crate) fn change<'a>(&'a self, part: Part, options: WriteOptions, manager: &'a FieldManager) -> Change<'a> {
-        let Request { namespace, name, .. } = self.write(Operation::Update, options);
-        Change { namespace, name, part, options, tries: None, manager: Some(manager) }
+    pub(crate) fn update_target<'a>(
+        &'a self,
+        part: Part,
+        options: WriteOptions,
+        manager: &'a FieldManager,
+    ) -> UpdateTarget<'a> {
+        let Request { namespace, name, .. } = self.admission_request(Operation::Update, options);
+        UpdateTarget { namespace, name, part, options, tries: None, manager: Some(manager) }
     }
 
     fn field_validation(&self) -> Result<FieldValidation, Status> {
@@ -174,14 +179,14 @@ impl Call<'_> {
     }
 
     /// The answer to a write.
-    pub(crate) fn written(&self, written: Written, mut warnings: Vec<String>) -> Result<Reply, Status> {
+    pub(crate) fn write_reply(&self, written: Written, mut warnings: Vec<String>) -> Result<Reply, Status> {
         warnings.extend(written.warnings);
         let status = if written.created { StatusCode::CREATED } else { StatusCode::OK };
-        Ok(self.object(written.json, self.shape()?).with_status(status).with_warnings(warnings))
+        Ok(self.object_reply(written.json, self.shape()?).with_status(status).with_warnings(warnings))
     }
 
     /// One object as the client wants it.
-    pub(crate) fn object(&self, json: Bytes, shape: Shape) -> Reply {
+    pub(crate) fn object_reply(&self, json: Bytes, shape: Shape) -> Reply {
         Self::shaped(&*self.resource.strategy, json, shape)
     }
 

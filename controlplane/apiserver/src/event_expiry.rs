@@ -8,7 +8,7 @@ use coracle_api::meta;
 use coracle_registry::{
     resource::Resource,
     store::delete::DeleteOptions,
-    watch_cache::{Entry, ListRequest, Scope, Selection},
+    watch_cache::{Entry, KeyScope, ListRequest, Selection},
 };
 use jiff::Timestamp;
 use serde_json::Value;
@@ -32,7 +32,7 @@ pub(crate) async fn run(server: Arc<State>) {
 }
 
 async fn sweep(server: &State, events: &Resource, oldest: Timestamp) {
-    let all = events.cache.list(&ListRequest::all(Selection::of(Scope::Resource)));
+    let all = events.cache.list(&ListRequest::all(Selection::of(KeyScope::Resource)));
     for entry in all.map(|all| all.entries).unwrap_or_default() {
         if last_seen(&entry).is_none_or(|seen| seen >= oldest) {
             continue;

@@ -20,7 +20,7 @@ use crate::{
     encoding::Form,
     endpoints::{self, Call},
     gzip,
-    limits::{Asking, Place, RETRY_SECS},
+    limits::{RETRY_SECS, Requester, Seat},
     metrics::Observation,
     nonresource,
     progress::PATIENCE,
@@ -68,16 +68,16 @@ where
     let response = gzip::compressed(&parts.method, &parts.headers, response);
     let response = if parts.method == Method::HEAD { reply::without_body(response) } else { response };
     let response = seen.finish(response);
-    match (response.status(), source.connection(), &mut course.place) {
-        (StatusCode::SWITCHING_PROTOCOLS, Some(connection), place) => {
-            place.take().into_iter().for_each(|place| connection.is_upgraded(place));
+    match (response.status(), source.connection(), &mut course.seat) {
+        (StatusCode::SWITCHING_PROTOCOLS, Some(connection), seat) => {
+            seat.take().into_iter().for_each(|seat| connection.is_upgraded(seat));
         }
         // A stranger's connection may end for it.
         _ if course.is_known => incoming::discard(&server.limits, &parts, &mut body).await,
         _ => {}
     }
     let patience = course.patience.filter(|_| response.status() == StatusCode::OK);
-    response.map(|body| Held::new(body, course.place, source.progress(), patience))
+    response.map(|body| Held::new(body, course.seat, source.progress(), patience))
 }
 
 /// What became of a request on its way.
@@ -86,7 +86,7 @@ struct Course {
     /// Its sender is somebody.
     is_known: bool,
     /// Kept until the answer has gone.
-    place: Option<Place>,
+    seat: Option<Seat>,
     /// Of an answer without an end: how long each piece may take.
     patience: Option<Duration>,
 }
@@ -105,9 +105,9 @@ where
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let request = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
     let user = source.authenticate(&server.authenticator, &server.limits, &parts.headers).await?;
-    let asking = server.limits.asking(&user, source.is_part());
+    let requester = server.limits.requester(&user, source.is_part());
     if !server.authenticator.is_anonymous(&user) {
-        source.is_somebody(&server.limits, asking)?;
+        source.is_somebody(&server.limits, requester)?;
         course.is_known = true;
     }
     let catalog = server.catalog.now();
@@ -116,7 +116,7 @@ where
     let attributes = request.attributes(&user, &parts.method, &query);
     if !server.authorizer.allows(&attributes) {
         // Perhaps by a role that was written a moment ago. If the cache cannot follow, the answer is as good as no.
-        let _place = server.limits.waiting_place(asking)?;
+        let _seat = server.limits.waiting_seat(requester)?;
         let _ = server.store.cache.catch_up().await;
         server.authorizer.authorize(&attributes)?;
     }
@@ -125,7 +125,7 @@ where
         RequestInfo::NonResource { path } => {
             if !is_health(path) {
                 seen.is_in_flight(reads);
-                course.place = Some(server.limits.place(asking, &request, reads).await?);
+                course.seat = Some(server.limits.seat(requester, &request, reads).await?);
             }
             return nonresource::serve(server, parts, path, &query);
         }
@@ -134,22 +134,22 @@ where
     let serving = serving.ok_or_else(Status::no_such_path)?;
     seen.is_about(info, serving.info());
     let read = if !info.verb.is_read() {
-        let _reading = server.limits.reading_place(asking)?;
-        incoming::read(parts, body, server.limits.room(asking)).await?
+        let _reading = server.limits.reading_seat(requester)?;
+        incoming::read(parts, body, server.limits.room(requester)).await?
     } else {
         incoming::Read::default()
     };
-    wait_for_revision(server, asking, info, &query).await?;
+    wait_for_revision(server, requester, info, &query).await?;
     let headers = &parts.headers;
     let asked = catalog::Request { server, user: &user, info, query: &query, headers, body: read.bytes.clone() };
     let answer = answer(serving, asked, parts);
     if is_long_running(info) {
-        course.place = server.limits.lasting_place(asking)?;
+        course.seat = server.limits.lasting_seat(requester)?;
         course.patience = Some(if info.verb == Verb::Watch { PATIENCE } else { SLOW_READER });
         return answer.await;
     }
     seen.is_in_flight(reads);
-    course.place = Some(server.limits.place(asking, &request, reads).await?);
+    course.seat = Some(server.limits.seat(requester, &request, reads).await?);
     let timeout = query.timeout(REQUEST_TIMEOUT)?;
     let weight = weight(serving, info, &query, headers, &read.bytes);
     let timely = async {
@@ -158,7 +158,7 @@ where
             Err(_) => Err(Status::timeout("request did not complete within the allotted timeout", RETRY_SECS)),
         }
     };
-    server.limits.worked_on(asking, weight, timely).await
+    server.limits.worked_on(requester, weight, timely).await
 }
 
 /// Who serves what a request is about, if it is about a resource that somebody serves. A kind that is not known is left to
@@ -174,10 +174,10 @@ fn serving<'a>(catalog: &'a Catalog<State>, request: &RequestInfo<'_>) -> Result
     }
 }
 
-/// Waits for the revision that a read asks for, if it is not there yet, without a place among those that are served.
+/// Waits for the revision that a read asks for, if it is not there yet, without a seat among those that are served.
 async fn wait_for_revision(
     server: &State,
-    asking: Asking,
+    requester: Requester,
     info: &ResourceRequest<'_>,
     query: &Query<'_>,
 ) -> Result<(), Status> {
@@ -185,7 +185,7 @@ async fn wait_for_revision(
     let asked = query.text("resourceVersion").filter(|_| info.verb.is_read()).and_then(|text| text.parse().ok());
     match asked.map(Revision).filter(|revision| *revision > cache.revision()) {
         Some(revision) => {
-            let _place = server.limits.waiting_place(asking)?;
+            let _seat = server.limits.waiting_seat(requester)?;
             cache.wait_for(revision).await.map_err(cache_status)
         }
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! What requests may take at once: places, bytes of bodies, cores for what is large. Nobody takes what belongs to others.
+//! What requests may take at once: seats, bytes of bodies, cores for what is large. Nobody takes what belongs to others.
 //!
 //! | share | whose | full |
 //! |---|---|---|
@@ -10,7 +10,7 @@
 //! | `reading` | bodies on their way of everybody else; one identity a quarter at most | 429 |
 //! | `waiting` | reads of revisions that are not there yet; one identity a quarter at most | 429 |
 //!
-//! A place is taken when the body of the request has been read, and kept until the last byte of the answer has gone.
+//! A seat is taken when the body of the request has been read, and kept until the last byte of the answer has gone.
 //! Health checks take none.
 //!
 //! Not here: connections of nobody in particular (`serve`), and queues with fairness as FlowSchemas would ask for.
@@ -97,7 +97,7 @@ pub(crate) struct Limits {
 
 /// Who asks, as far as limits are concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Asking {
+pub(crate) struct Requester {
     pub(crate) flow: Flow,
     rank: Rank,
     is_node: bool,
@@ -111,9 +111,9 @@ enum Rank {
     Other,
 }
 
-/// A place, given back when it is dropped.
+/// A seat, given back when it is dropped.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum Seat {
     Share { _permit: Permit },
     Part { _permit: OwnedSemaphorePermit },
 }
@@ -150,7 +150,7 @@ impl Limits {
 
     /// Where `user` stands. Accounts of one namespace share a flow: whoever may make one may make a thousand. Those of
     /// `kube-system` have one each.
-    pub(crate) fn asking(&self, user: &UserInfo, is_part: bool) -> Asking {
+    pub(crate) fn requester(&self, user: &UserInfo, is_part: bool) -> Requester {
         let who = match UserInfo::service_account_of(&user.name) {
             Some((namespace, _)) if namespace != "kube-system" => namespace,
             _ => &user.name,
@@ -160,84 +160,89 @@ impl Limits {
             (false, true) => Rank::Master,
             (false, false) => Rank::Other,
         };
-        Asking { flow: Flow::of(self.hasher.hash_one(who)), rank, is_node: user.is_in(GROUP_NODES) }
+        Requester { flow: Flow::of(self.hasher.hash_one(who)), rank, is_node: user.is_in(GROUP_NODES) }
     }
 
-    /// A place for a request.
+    /// A seat for a request.
     ///
     /// # Errors
     /// 429 when the share is taken.
-    pub(crate) async fn place(&self, asking: Asking, request: &RequestInfo<'_>, reads: bool) -> Result<Place, Status> {
+    pub(crate) async fn seat(
+        &self,
+        requester: Requester,
+        request: &RequestInfo<'_>,
+        reads: bool,
+    ) -> Result<Seat, Status> {
         let share = match request {
-            RequestInfo::Resource(info) if asking.is_node && is_heartbeat(info) => &self.nodes,
-            _ if asking.rank == Rank::Part => {
+            RequestInfo::Resource(info) if requester.is_node && is_heartbeat(info) => &self.nodes,
+            _ if requester.rank == Rank::Part => {
                 let permit = Arc::clone(&self.parts).acquire_owned();
                 return match tokio::time::timeout(PARTS_WAIT, permit).await {
-                    Ok(Ok(permit)) => Ok(Place::Part { _permit: permit }),
+                    Ok(Ok(permit)) => Ok(Seat::Part { _permit: permit }),
                     _ => Err(too_many()),
                 };
             }
-            _ if asking.rank == Rank::Master => &self.masters,
+            _ if requester.rank == Rank::Master => &self.masters,
             _ if reads => &self.read_only,
             _ => &self.mutating,
         };
-        share.take(asking.flow, 1).map(|permit| Place::Share { _permit: permit }).ok_or_else(too_many)
+        share.take(requester.flow, 1).map(|permit| Seat::Share { _permit: permit }).ok_or_else(too_many)
     }
 
-    /// A place for a request that may last; `None` for those who are not bounded.
+    /// A seat for a request that may last; `None` for those who are not bounded.
     ///
     /// # Errors
     /// 429 when the share is taken.
-    pub(crate) fn lasting_place(&self, asking: Asking) -> Result<Option<Place>, Status> {
-        if asking.rank != Rank::Other {
+    pub(crate) fn lasting_seat(&self, requester: Requester) -> Result<Option<Seat>, Status> {
+        if requester.rank != Rank::Other {
             return Ok(None);
         }
-        let permit = self.lasting.take(asking.flow, 1).ok_or_else(too_many)?;
-        Ok(Some(Place::Share { _permit: permit }))
+        let permit = self.lasting.take(requester.flow, 1).ok_or_else(too_many)?;
+        Ok(Some(Seat::Share { _permit: permit }))
     }
 
     /// Leave to send a body; `None` for those who are not bounded.
     ///
     /// # Errors
     /// 429 when too many are on their way.
-    pub(crate) fn reading_place(&self, asking: Asking) -> Result<Option<Place>, Status> {
-        if asking.rank != Rank::Other {
+    pub(crate) fn reading_seat(&self, requester: Requester) -> Result<Option<Seat>, Status> {
+        if requester.rank != Rank::Other {
             return Ok(None);
         }
-        let permit = self.reading.take(asking.flow, 1).ok_or_else(too_many)?;
-        Ok(Some(Place::Share { _permit: permit }))
+        let permit = self.reading.take(requester.flow, 1).ok_or_else(too_many)?;
+        Ok(Some(Seat::Share { _permit: permit }))
     }
 
     /// Leave to wait for what is not there yet.
     ///
     /// # Errors
     /// 429 when too many wait.
-    pub(crate) fn waiting_place(&self, asking: Asking) -> Result<Option<Place>, Status> {
-        if asking.rank == Rank::Part {
+    pub(crate) fn waiting_seat(&self, requester: Requester) -> Result<Option<Seat>, Status> {
+        if requester.rank == Rank::Part {
             return Ok(None);
         }
-        let permit = self.waiting.take(asking.flow, 1).ok_or_else(too_many)?;
-        Ok(Some(Place::Share { _permit: permit }))
+        let permit = self.waiting.take(requester.flow, 1).ok_or_else(too_many)?;
+        Ok(Some(Seat::Share { _permit: permit }))
     }
 
     /// Room for a body, none taken yet; `None` for those who are not bounded.
-    pub(crate) fn room(&self, asking: Asking) -> Option<Permit> {
-        match asking.rank {
+    pub(crate) fn room(&self, requester: Requester) -> Option<Permit> {
+        match requester.rank {
             Rank::Part => None,
-            Rank::Master => self.bytes_of_masters.take(asking.flow, 0),
-            Rank::Other => self.bytes.take(asking.flow, 0),
+            Rank::Master => self.bytes_of_masters.take(requester.flow, 0),
+            Rank::Other => self.bytes.take(requester.flow, 0),
         }
     }
 
-    /// A place for a connection whose client has said who it is; `None` for those who are not bounded.
+    /// A seat for a connection whose client has said who it is; `None` for those who are not bounded.
     ///
     /// # Errors
     /// 429 when it has too many.
-    pub(crate) fn connection(&self, asking: Asking) -> Result<Option<Permit>, Status> {
-        if asking.rank != Rank::Other {
+    pub(crate) fn connection(&self, requester: Requester) -> Result<Option<Permit>, Status> {
+        if requester.rank != Rank::Other {
             return Ok(None);
         }
-        self.connections.take(asking.flow, 1).map(Some).ok_or_else(too_many)
+        self.connections.take(requester.flow, 1).map(Some).ok_or_else(too_many)
     }
 
     /// Leave to look at credentials that were not seen lately.
@@ -259,17 +264,18 @@ impl Limits {
     /// `work`'s, and 429 when no core came free, or too much of the same identity waits for one.
     pub(crate) async fn worked_on<T>(
         &self,
-        asking: Asking,
+        requester: Requester,
         size: usize,
         work: impl Future<Output = Result<T, Status>>,
     ) -> Result<T, Status> {
         if size < LARGE {
             return work.await;
         }
-        let is_other = asking.rank == Rank::Other;
-        let _line = if is_other { Some(self.large_bytes.take(asking.flow, size).ok_or_else(too_many)?) } else { None };
+        let is_other = requester.rank == Rank::Other;
+        let _line =
+            if is_other { Some(self.large_bytes.take(requester.flow, size).ok_or_else(too_many)?) } else { None };
         let waiting = async {
-            let turn = if is_other { Some(self.turns.take(asking.flow).await) } else { None };
+            let turn = if is_other { Some(self.turns.take(requester.flow).await) } else { None };
             (turn, if is_other { self.large.acquire().await } else { self.large_of_ours.acquire().await })
         };
         let Ok((_turn, Ok(_permit))) = tokio::time::timeout(LARGE_WAIT, waiting).await else { return Err(too_many()) };

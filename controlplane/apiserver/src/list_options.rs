@@ -13,7 +13,7 @@ use coracle_api::{
 };
 use coracle_registry::{
     resource::Resource,
-    watch_cache::{Entry, Scope, Selection},
+    watch_cache::{Entry, KeyScope, Selection},
 };
 use coracle_store::Revision;
 use serde::{Deserialize, Serialize};
@@ -189,10 +189,10 @@ pub(crate) fn selection(
     let name = name.or(Some(info.name.as_ref()).filter(|_| info.verb == Verb::Watch));
     let scope = match name {
         Some(name) if !name.is_empty() && (!resource.is_namespaced() || !namespace.is_empty()) => {
-            Scope::Key(resource.key(namespace, name))
+            KeyScope::Key(resource.key(namespace, name))
         }
-        _ if namespace.is_empty() => Scope::Resource,
-        _ => Scope::Namespace(namespace.to_owned()),
+        _ if namespace.is_empty() => KeyScope::Resource,
+        _ => KeyScope::Namespace(namespace.to_owned()),
     };
     let mut selection = Selection::of(scope);
     if let Some(fields) = &fields {

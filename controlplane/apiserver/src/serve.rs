@@ -11,7 +11,7 @@ use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 
 use coracle_auth::authn::x509;
 use coracle_relay::{Connections, Slot};
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use http::{Request, Response};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
@@ -96,7 +96,7 @@ async fn accept(listener: &TcpListener, connections: &Arc<Connections>) -> Optio
             Some((stream, slot?))
         }
         Err(error) => {
-            tracing::warn!(error = %Chain(&error), "cannot accept a connection");
+            tracing::warn!(error = %ErrorChain(&error), "cannot accept a connection");
             tokio::time::sleep(ACCEPT_BACKOFF).await;
             None
         }
@@ -108,7 +108,7 @@ async fn connection(server: Arc<State>, acceptor: TlsAcceptor, socket: Socket, s
     let accepted = tokio::time::timeout(connection::ANONYMOUS, acceptor.accept(socket.clone()));
     let stream = match accepted.await {
         Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return tracing::debug!(error = %Chain(&error), "TLS handshake failed"),
+        Ok(Err(error)) => return tracing::debug!(error = %ErrorChain(&error), "TLS handshake failed"),
         Err(_) => return tracing::debug!("TLS handshake timed out"),
     };
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
@@ -143,7 +143,7 @@ async fn exchange(
         tokio::select! {
             ended = speaking.as_mut() => {
                 if let Err(error) = ended {
-                    tracing::debug!(error = %Chain(&*error), "connection ended");
+                    tracing::debug!(error = %ErrorChain(&*error), "connection ended");
                 }
                 return;
             }

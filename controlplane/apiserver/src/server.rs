@@ -14,14 +14,14 @@ use coracle_admission::{self as admission, Plugin};
 use coracle_api::status::Status;
 use coracle_auth::{
     authn::{Authenticator, service_account::TokenSigner},
-    authz::Chain,
+    authz::UnionAuthorizer,
     user::UserInfo,
 };
 use coracle_registry::{
     custom_resource::CustomResource, resource::Registry, service_addresses::ServiceAddresses, store::Store,
 };
 use coracle_store::Backend;
-use coracle_telemetry::{Doubling, Health, Tasks, metrics::MetricsRegistry};
+use coracle_telemetry::{ExponentialBackoff, Health, Tasks, metrics::MetricsRegistry};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -43,7 +43,7 @@ use crate::{
 };
 
 /// Between the end of a task that keeps the house and its next start.
-const HOUSEKEEPING: Doubling = Doubling::new(Duration::from_secs(1), Duration::from_secs(60));
+const HOUSEKEEPING: ExponentialBackoff = ExponentialBackoff::new(Duration::from_secs(1), Duration::from_secs(60));
 
 /// The API server.
 pub struct ApiServer {
@@ -76,7 +76,7 @@ impl ApiServer {
         let addresses = ServiceAddresses::new(range, ports, &registry, Arc::clone(&cache));
         let store = Store { backend, cache };
         let signer = Arc::new(signer);
-        let authorizer = Arc::new(Chain::new(&registry));
+        let authorizer = Arc::new(UnionAuthorizer::new(&registry));
         let chain = admission::Chain::new(&admission::Parts {
             store: store.clone(),
             registry: Arc::clone(&registry),

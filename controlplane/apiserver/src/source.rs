@@ -8,7 +8,7 @@ use coracle_auth::{authn::Authenticator, user::UserInfo};
 use http::HeaderMap;
 
 use crate::{
-    limits::{Asking, Limits},
+    limits::{Limits, Requester},
     progress::Progress,
     serve::connection::Connection,
 };
@@ -34,9 +34,9 @@ impl Source {
     ///
     /// # Errors
     /// 429 if it has too many.
-    pub(crate) fn is_somebody(&self, limits: &Limits, asking: Asking) -> Result<(), Status> {
+    pub(crate) fn is_somebody(&self, limits: &Limits, requester: Requester) -> Result<(), Status> {
         match self {
-            Self::Connection(connection) => connection.is_somebody(limits, asking),
+            Self::Connection(connection) => connection.is_somebody(limits, requester),
             _ => Ok(()),
         }
     }

@@ -12,7 +12,7 @@ use coracle_admission as admission;
 use coracle_api::address;
 use coracle_auth::{
     authn::{Authenticator, service_account::TokenSigner},
-    authz::Chain,
+    authz::UnionAuthorizer,
 };
 use coracle_registry::{resource::Registry, service_addresses::ServiceAddresses, store::Store};
 use coracle_telemetry::Health;
@@ -29,7 +29,7 @@ pub(crate) struct State {
     /// What is served.
     pub(crate) catalog: Catalogs<Self>,
     pub(crate) authenticator: Authenticator,
-    pub(crate) authorizer: Arc<Chain>,
+    pub(crate) authorizer: Arc<UnionAuthorizer>,
     pub(crate) signer: Arc<TokenSigner>,
     /// For requests to nodes.
     pub(crate) node_tls: Arc<rustls::ClientConfig>,

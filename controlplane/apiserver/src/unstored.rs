@@ -8,8 +8,9 @@ use async_trait::async_trait;
 use coracle_api::{meta, resource::GroupResource, status::Status};
 use coracle_registry::{
     api_resource::ApiResource,
-    cells::{self, NAME, items, string, text},
+    cells::{self, NAME, text},
     strategy::{Column, ResourceInfo, Scope, Strategy},
+    value::{items, string},
 };
 use serde_json::{Value, json};
 

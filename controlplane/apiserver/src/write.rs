@@ -12,7 +12,7 @@
 //! Admission may wait as long as it likes: the turn at the namespace's quotas is taken after it, and only the transaction
 //! is between the reservation of a Service's addresses and its end.
 
-use coracle_admission::{Attributes, Request, attributes::Seen, resource_quota::Turn};
+use coracle_admission::{Attributes, Request, attributes::Seen, resource_quota::QuotaLock};
 use coracle_api::status::Status;
 use coracle_registry::{
     managed_fields::FieldManager,
@@ -23,7 +23,7 @@ use coracle_registry::{
         Written,
         companions::Companion,
         delete::{Delete, DeleteOptions, Deleted},
-        update::{Change, Update},
+        update::{Update, UpdateTarget},
     },
 };
 use coracle_telemetry::span;
@@ -59,7 +59,7 @@ impl State {
     pub(crate) async fn update(
         &self,
         request: &Request<'_>,
-        target: Change<'_>,
+        target: UpdateTarget<'_>,
         mut change: impl FnMut(&Value) -> Result<Value, Status>,
     ) -> Result<Written, Status> {
         let mut update = self.store.begin_update(request.resource, target).await?;
@@ -141,7 +141,7 @@ impl State {
         Ok(attributes.finish())
     }
 
-    async fn turn(&self, request: &Request<'_>) -> Result<Option<Turn<'_>>, Status> {
+    async fn turn(&self, request: &Request<'_>) -> Result<Option<QuotaLock<'_>>, Status> {
         self.admission.turn(request).instrument(span!("admission", "type" = "quota")).await
     }
 

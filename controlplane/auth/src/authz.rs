@@ -78,13 +78,13 @@ pub enum Decision {
 }
 
 /// Every authorizer in turn; the first that allows decides.
-pub struct Chain {
+pub struct UnionAuthorizer {
     node: NodeAuthorizer,
     /// Roles and bindings.
     pub rbac: RbacAuthorizer,
 }
 
-impl Chain {
+impl UnionAuthorizer {
     /// Reads roles and bindings; nodes are looked at when one asks.
     pub fn new(registry: &std::sync::Arc<Registry>) -> Self {
         Self { node: NodeAuthorizer::new(registry), rbac: RbacAuthorizer::new(registry) }

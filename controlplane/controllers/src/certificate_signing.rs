@@ -16,7 +16,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use ipnet::IpNet;
 use k8s_openapi::{
     ByteString,
@@ -141,7 +141,7 @@ impl CertificateController {
             Ok((None, _)) => return Ok(None),
             Ok((Some(Ok(profile)), request)) => (profile, request),
             Ok((Some(Err(error)), _)) | Err(error) => {
-                debug!(request = %key, error = %Chain(&error), "a certificate request does not fit its signer");
+                debug!(request = %key, error = %ErrorChain(&error), "a certificate request does not fit its signer");
                 // An administrator approved what cannot be signed: that has to show.
                 return if approved { self.fail(csr, &error.to_string()).await.map(|()| None) } else { Ok(None) };
             }

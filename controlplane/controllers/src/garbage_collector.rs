@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use coracle_telemetry::Doubling;
+use coracle_telemetry::ExponentialBackoff;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
     Api, Client,
@@ -362,7 +362,7 @@ type Listed = watch::Receiver<bool>;
 
 /// When to look again for an object that was asked for so often.
 fn unseen_pause(asked: u32) -> Duration {
-    Doubling::new(UNSEEN_RETRY, UNSEEN_RETRY_CAP).after(asked)
+    ExponentialBackoff::new(UNSEEN_RETRY, UNSEEN_RETRY_CAP).after(asked)
 }
 
 /// The state of an owner.

@@ -7,7 +7,7 @@
 use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
-use super::cells::{items, number, string};
+use super::value::{items, number, string};
 
 /// Text of a number that may not be negative.
 pub const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
@@ -180,7 +180,7 @@ fn selector_operator(errors: &mut FieldErrors, path: &str, requirement: &Value) 
 /// Whether a LabelSelector selects everything.
 #[must_use]
 pub fn selector_is_empty(selector: &Value) -> bool {
-    super::cells::len(&selector["matchLabels"]) + super::cells::len(&selector["matchExpressions"]) == 0
+    super::value::len(&selector["matchLabels"]) + super::value::len(&selector["matchExpressions"]) == 0
 }
 
 /// A path inside a volume: relative, and never upwards.

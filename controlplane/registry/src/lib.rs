@@ -50,4 +50,5 @@ pub mod strategy;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod unenforced;
+pub mod value;
 pub mod watch_cache;

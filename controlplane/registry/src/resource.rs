@@ -19,8 +19,7 @@ use crate::{
     strategy::{AnyStrategy, BuiltIn, View},
     unenforced,
     watch_cache::{
-        FieldIndex, ResourceCache, ResourceConfig, Scope as CacheScope, Selection, WatchCache, WatchCacheError,
-        WatchCacheLimits,
+        FieldIndex, KeyScope, ResourceCache, ResourceConfig, Selection, WatchCache, WatchCacheError, WatchCacheLimits,
     },
 };
 
@@ -109,7 +108,7 @@ impl Resource {
     }
 
     /// The objects as the cache has them now, without what their managers own.
-    pub fn objects(&self, scope: CacheScope) -> Vec<Value> {
+    pub fn objects(&self, scope: KeyScope) -> Vec<Value> {
         if self.cache.is_empty() {
             return Vec::new();
         }

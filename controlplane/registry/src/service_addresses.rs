@@ -34,7 +34,7 @@ use super::{
     resource::{Registry, Resource},
     service_ips,
 };
-use crate::watch_cache::{EventKind, Scope, Selection, WatchCache, Watcher};
+use crate::watch_cache::{EventKind, KeyScope, Selection, WatchCache, Watcher};
 use taken::{Holder, Taken, Uses, parse};
 
 /// Random draws before the range is searched in order.
@@ -304,7 +304,7 @@ impl ServiceAddresses {
 
 /// What the stored Services have now, and what comes after.
 fn load(services: &Arc<Resource>) -> (Taken, Watcher) {
-    let selection = Selection::of(Scope::Resource);
+    let selection = Selection::of(KeyScope::Resource);
     let (snapshot, watcher) = services.cache.snapshot_and_watch(selection.clone());
     let mut taken = Taken::default();
     for entry in snapshot.select(&selection, &services.prefix) {

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     store::companions::Companions,
-    watch_cache::{Entry, Scope, Selection},
+    watch_cache::{Entry, KeyScope, Selection},
 };
 
 const GROUP: &str = "networking.k8s.io";
@@ -109,7 +109,7 @@ pub async fn repair(store: &Store, registry: &Registry) -> Result<(), Status> {
 
 fn entries(resource: &Resource) -> Vec<Arc<Entry>> {
     let snapshot = resource.cache.snapshot();
-    snapshot.select(&Selection::of(Scope::Resource), &resource.prefix).cloned().collect()
+    snapshot.select(&Selection::of(KeyScope::Resource), &resource.prefix).cloned().collect()
 }
 
 /// Writes unless something has changed meanwhile: then the next round sees it.

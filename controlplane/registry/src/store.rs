@@ -15,7 +15,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use coracle_api::status::{Reason, Status};
 use coracle_store::{Backend, Compare, KeyValue, Op, Revision, StoreError, Txn, TxnOutcome};
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use serde_json::Value;
 
 use self::companions::{Companion, Companions, Write};
@@ -87,8 +87,8 @@ struct Replacement {
     value: Bytes,
     /// Written in the same transaction.
     with: Companions,
-    /// See [`Txn::may_use_reserve`].
-    may_use_reserve: bool,
+    /// See [`Txn::may_use_disk_reserve`].
+    may_use_disk_reserve: bool,
 }
 
 /// What happens to an object that is still as it was.
@@ -96,8 +96,8 @@ struct Swap {
     op: Op,
     /// Written in the same transaction.
     with: Companions,
-    /// See [`Txn::may_use_reserve`].
-    may_use_reserve: bool,
+    /// See [`Txn::may_use_disk_reserve`].
+    may_use_disk_reserve: bool,
 }
 
 impl Store {
@@ -123,8 +123,9 @@ impl Store {
         new: Replacement,
         companion: Option<(&dyn Companion, Write<'_>)>,
     ) -> Result<Result<Revision, Option<Current>>, Status> {
-        let Replacement { value, with, may_use_reserve } = new;
-        let put = |value, with| Swap { op: Op::Put { key: Arc::clone(&current.key), value }, with, may_use_reserve };
+        let Replacement { value, with, may_use_disk_reserve } = new;
+        let put =
+            |value, with| Swap { op: Op::Put { key: Arc::clone(&current.key), value }, with, may_use_disk_reserve };
         let Some((companion, write)) = companion else {
             return self.swap(current, put(value, with)).await;
         };
@@ -147,13 +148,13 @@ impl Store {
     ) -> Result<Result<Revision, Option<Current>>, Status> {
         let with = service_ips::companions(resource, Some(&current.object), None);
         let op = Op::Delete { key: Arc::clone(&current.key) };
-        self.swap(current, Swap { op, with, may_use_reserve: true }).await
+        self.swap(current, Swap { op, with, may_use_disk_reserve: true }).await
     }
 
     async fn swap(&self, current: &Current, to: Swap) -> Result<Result<Revision, Option<Current>>, Status> {
-        let Swap { op, with, may_use_reserve } = to;
+        let Swap { op, with, may_use_disk_reserve } = to;
         let unchanged = Compare::ModRevision(Arc::clone(&current.key), current.revision);
-        let mut txn = Txn { compare: vec![unchanged], ops: vec![op], may_use_reserve };
+        let mut txn = Txn { compare: vec![unchanged], ops: vec![op], may_use_disk_reserve };
         txn.compare.extend(with.compare);
         txn.ops.extend(with.ops);
         match self.backend.txn(txn).await.map_err(store_status)? {
@@ -173,7 +174,7 @@ pub fn store_status(error: StoreError) -> Status {
         StoreError::Future { asked, current } => Status::too_large_resource_version(asked.0, current.0),
         StoreError::Closed => Status::service_unavailable("the server is shutting down"),
         error => {
-            let message = Chain(&error).to_string();
+            let message = ErrorChain(&error).to_string();
             tracing::error!(error = message, "the store failed");
             Status::new(500, Reason::InternalError, message)
         }

@@ -249,7 +249,7 @@ pub trait Strategy: Send + Sync + 'static {
     }
 
     /// Whether writing this is to go on when the disk is full, as others take its absence for a death.
-    fn may_use_reserve(&self, _object: &Value) -> bool {
+    fn may_use_disk_reserve(&self, _object: &Value) -> bool {
         false
     }
 

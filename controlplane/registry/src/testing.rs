@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cells::{items, string},
     fill,
     resource::Registry,
     store::Store,
     strategy::{BuiltIn, Strategy},
+    value::{items, string},
 };
 
 /// The store and the registry over an empty backend in memory.

@@ -9,7 +9,7 @@
 
 use serde_json::Value;
 
-use super::{api_resource::ApiResource, cells::keys, strategy::Scope};
+use super::{api_resource::ApiResource, strategy::Scope, value::keys};
 
 const ADMISSION: &str = "admissionregistration.k8s.io";
 const FLOW: &str = "flowcontrol.apiserver.k8s.io";

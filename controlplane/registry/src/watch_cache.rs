@@ -21,7 +21,7 @@
 //! WatchList        the same (after catch_up or wait_for), then a bookmark with initial-events-end at snapshot.revision()
 //! stream           loop { for d in watcher.next().await? { send(d.line()) } }        bookmarks: watcher.progress()
 //! Table            d.kind and d.entry (bookkeeping per watcher: none)
-//! selectors        Selection::of(Scope::Namespace(ns)).filter(Arc::new(move |e: &Entry| labels match && fields match))
+//! selectors        Selection::of(KeyScope::Namespace(ns)).filter(Arc::new(move |e: &Entry| labels match && fields match))
 //!                    .requires_field("spec.nodeName", "n1")     optional: sleep through other nodes' pods
 //! ```
 //!
@@ -58,7 +58,7 @@ use std::{
 };
 
 use coracle_store::{Backend, Revision, StoreError};
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use parking_lot::{Mutex, RwLock};
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -68,7 +68,7 @@ pub use event::{Delivery, EventKind, WatchEvent};
 pub use fields::FieldIndex;
 pub use list::{Continue, ListAt, ListRequest, ListResult};
 pub use resource::ResourceCache;
-pub use selection::{Filter, Scope, Selection};
+pub use selection::{Filter, KeyScope, Selection};
 pub use snapshot::Snapshot;
 pub use watcher::Watcher;
 
@@ -288,7 +288,7 @@ impl WatchCache {
         if let Some(feed) = feed
             && let Err(error) = feed.await
         {
-            tracing::error!(error = %Chain(&error), "the feed of the watch cache died");
+            tracing::error!(error = %ErrorChain(&error), "the feed of the watch cache died");
         }
     }
 }

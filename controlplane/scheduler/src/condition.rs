@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use kube::{
     Api, Client,
@@ -46,7 +46,7 @@ pub(crate) async fn tell_unschedulable(client: &Client, pod: &PodInfo, message: 
         Ok(Err(kube::Error::Api(status))) if status.code == 409 => Told::Changed,
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => Told::Gone,
         Ok(Err(error)) => {
-            tracing::warn!(pod = pod.key(), error = %Chain(&error), "could not set the condition PodScheduled");
+            tracing::warn!(pod = pod.key(), error = %ErrorChain(&error), "could not set the condition PodScheduled");
             Told::Failed
         }
         Err(_) => {

@@ -14,7 +14,7 @@
 //! | `plugins` | upstream's plugins by name, and the default profile |
 //! | `schedule_one` | pure: pod and nodes to node, or why there is none |
 //! | `scheduler` | the task that owns all of it |
-//! | `figures` | what `/metrics` tells |
+//! | `metrics` | what `/metrics` tells |
 //! | `condition` | what is written about a pod that fits nowhere |
 //! | `reports` | when that is worth a write, and what is worth an Event |
 //! | `sync` | what the informers tell, for the task to take when it has time |
@@ -27,10 +27,10 @@ mod bits;
 mod cache;
 mod condition;
 mod declared;
-mod figures;
 mod framework;
 mod images;
 mod likes;
+mod metrics;
 mod namespaces;
 mod node_info;
 mod plugins;

@@ -8,7 +8,7 @@
 //!           \-------------------------------- back-off over --------------------------------/
 //! ```
 //! Pure: the caller brings the time. A parked pod knows which plugins have refused it, and an event wakes it only if one of
-//! these says that it may help. Between pop and park nothing happens: the scheduler decides without a break. Who is next of
+//! these says that it may help. Between pop and add_unschedulable nothing happens: the scheduler decides without a break. Who is next of
 //! the active is the line's to say (`queue/line.rs`).
 //!
 //! A pod may take a twentieth of the scheduler's time by itself: it backs off at least twenty times as long as its last
@@ -24,7 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use coracle_telemetry::Doubling;
+use coracle_telemetry::ExponentialBackoff;
 
 use self::line::Line;
 use crate::{
@@ -154,7 +154,7 @@ impl SchedulingQueue {
     }
 
     /// The pod fits nowhere, by what these plugins say: it waits for an event that may help. Says whether it is still there.
-    pub(crate) fn park(&mut self, uid: &PodUid, refused_by: PluginSet, now: Instant) -> bool {
+    pub(crate) fn add_unschedulable(&mut self, uid: &PodUid, refused_by: PluginSet, now: Instant) -> bool {
         let Some(entry) = self.entries.get_mut(uid).filter(|entry| entry.state == State::InFlight) else {
             return false;
         };
@@ -175,7 +175,7 @@ impl SchedulingQueue {
     }
 
     /// Lets those parked pods go on that `event` may help, by what the plugins say that have refused them.
-    pub(crate) fn move_on(&mut self, event: &ClusterEvent<'_>, now: Instant) {
+    pub(crate) fn move_to_active_or_backoff(&mut self, event: &ClusterEvent<'_>, now: Instant) {
         let parked = self.unschedulable.iter().map(|(_, uid)| uid);
         let helped = parked.filter(|uid| {
             let entry = self.entries.get(*uid);
@@ -214,7 +214,7 @@ impl SchedulingQueue {
     fn back_off(&mut self, uid: &PodUid, now: Instant) {
         self.leave(uid);
         let Some(entry) = self.entries.get_mut(uid) else { return };
-        let wait = Doubling::new(BACKOFF_INITIAL, BACKOFF_MAX).after(entry.attempts.saturating_sub(1));
+        let wait = ExponentialBackoff::new(BACKOFF_INITIAL, BACKOFF_MAX).after(entry.attempts.saturating_sub(1));
         let wait = wait.max(entry.took.saturating_mul(BACKOFF_FOR_TIME)).min(UNSCHEDULABLE_MAX);
         let until = entry.last_failure.unwrap_or(now) + wait;
         if until <= now {

@@ -24,7 +24,7 @@ pub(crate) struct Algorithm {
 
 /// Why a pod was not placed.
 #[derive(Debug)]
-pub(crate) enum NotPlaced {
+pub(crate) enum SchedulingFailure {
     /// It fits nowhere.
     Unschedulable(Diagnosis),
     /// A plugin has failed.
@@ -82,17 +82,17 @@ impl Algorithm {
     /// The best node for `pod`.
     ///
     /// # Errors
-    /// [`NotPlaced`], with the reasons of all nodes.
+    /// [`SchedulingFailure`], with the reasons of all nodes.
     pub(crate) fn schedule<'a>(
         &mut self,
         cycle: &mut CycleState,
         pod: &PodInfo,
         snapshot: &Snapshot<'a>,
-    ) -> Result<&'a NodeInfo, NotPlaced> {
+    ) -> Result<&'a NodeInfo, SchedulingFailure> {
         let feasible = match self.feasible(cycle, pod, snapshot) {
-            Err(NotPlaced::Unschedulable(diagnosis)) => {
+            Err(SchedulingFailure::Unschedulable(diagnosis)) => {
                 let post_filter = self.framework.run_post_filter(cycle, pod, snapshot);
-                return Err(NotPlaced::Unschedulable(Diagnosis { post_filter, ..diagnosis }));
+                return Err(SchedulingFailure::Unschedulable(Diagnosis { post_filter, ..diagnosis }));
             }
             other => other?,
         };
@@ -107,20 +107,20 @@ impl Algorithm {
         cycle: &mut CycleState,
         pod: &PodInfo,
         snapshot: &Snapshot<'a>,
-    ) -> Result<Vec<&'a NodeInfo>, NotPlaced> {
+    ) -> Result<Vec<&'a NodeInfo>, SchedulingFailure> {
         let nodes = snapshot.nodes();
         let mut diagnosis = Diagnosis { nodes_total: nodes.len(), ..Diagnosis::default() };
         if nodes.is_empty() {
-            return Err(NotPlaced::Unschedulable(diagnosis));
+            return Err(SchedulingFailure::Unschedulable(diagnosis));
         }
         let narrowed = match self.framework.run_pre_filter(cycle, pod, snapshot) {
             Ok(narrowed) => narrowed,
             Err(status) if status.is_refusal() => {
                 diagnosis.refused_by.extend(status.plugin());
                 diagnosis.pre_filter = Some(status.message());
-                return Err(NotPlaced::Unschedulable(diagnosis));
+                return Err(SchedulingFailure::Unschedulable(diagnosis));
             }
-            Err(status) => return Err(NotPlaced::Error(status)),
+            Err(status) => return Err(SchedulingFailure::Error(status)),
         };
         let feasible = if let Some(narrowed) = &narrowed {
             let named = narrowed.names.iter().filter_map(|name| snapshot.node(name));
@@ -140,7 +140,7 @@ impl Algorithm {
             }
             feasible
         };
-        if feasible.is_empty() { Err(NotPlaced::Unschedulable(diagnosis)) } else { Ok(feasible) }
+        if feasible.is_empty() { Err(SchedulingFailure::Unschedulable(diagnosis)) } else { Ok(feasible) }
     }
 
     /// As many of `nodes` as `wanted` that can take the pod, and how many were looked at. Nothing is allocated for one that
@@ -152,14 +152,14 @@ impl Algorithm {
         nodes: impl Iterator<Item = &'a NodeInfo>,
         wanted: usize,
         diagnosis: &mut Diagnosis,
-    ) -> Result<(Vec<&'a NodeInfo>, usize), NotPlaced> {
+    ) -> Result<(Vec<&'a NodeInfo>, usize), SchedulingFailure> {
         let (mut feasible, mut looked_at) = (Vec::new(), 0);
         for node in nodes {
             looked_at += 1;
             let status = self.framework.run_filter(cycle, pod, node);
             match status.code() {
                 Code::Success => feasible.push(node),
-                Code::Error => return Err(NotPlaced::Error(status)),
+                Code::Error => return Err(SchedulingFailure::Error(status)),
                 _ => diagnosis.add(&status),
             }
             if feasible.len() >= wanted {
@@ -177,8 +177,8 @@ impl Algorithm {
         pod: &PodInfo,
         feasible: &[&'a NodeInfo],
         snapshot: &Snapshot<'_>,
-    ) -> Result<&'a NodeInfo, NotPlaced> {
-        let totals = self.framework.run_score(cycle, pod, feasible, snapshot).map_err(NotPlaced::Error)?;
+    ) -> Result<&'a NodeInfo, SchedulingFailure> {
+        let totals = self.framework.run_score(cycle, pod, feasible, snapshot).map_err(SchedulingFailure::Error)?;
         let ranked = feasible.iter().zip(totals);
         let best = ranked.max_by(|(a, a_total), (b, b_total)| {
             a_total.cmp(b_total).then(b.pods.len().cmp(&a.pods.len())).then(b.name.cmp(&a.name))

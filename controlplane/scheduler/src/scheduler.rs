@@ -6,7 +6,7 @@ use std::{
 };
 
 use coracle_client::event_recorder::EventRecorder;
-use coracle_telemetry::{Chain, Tasks, span};
+use coracle_telemetry::{ErrorChain, Tasks, span};
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::{Client, ResourceExt};
 use tokio::task::JoinSet;
@@ -15,13 +15,13 @@ use tracing::Instrument as _;
 use crate::{
     SchedulerConfig, SchedulerError,
     cache::Cache,
-    figures::Figures,
     framework::{ClusterEvent, CycleState, Framework, PluginSet, Status},
+    metrics::Metrics,
     plugins::{self, BindError},
     pod_info::{PodInfo, PodUid},
     queue::SchedulingQueue,
     reports::Reports,
-    schedule_one::{Algorithm, NotPlaced},
+    schedule_one::{Algorithm, SchedulingFailure},
     sync::{self, Inbox, SyncEvent},
 };
 
@@ -52,7 +52,7 @@ pub(crate) struct Scheduler {
     queue: SchedulingQueue,
     cache: Cache,
     algorithm: Algorithm,
-    figures: Figures,
+    metrics: Metrics,
     bindings: JoinSet<(Decision, Status)>,
     reports: Reports,
 }
@@ -61,7 +61,7 @@ impl Scheduler {
     pub(crate) fn new(client: Client, config: SchedulerConfig, recorder: EventRecorder) -> Self {
         let framework = Arc::new(plugins::default_profile(client.clone()));
         Self {
-            figures: Figures::new(&config.metrics, &config.name),
+            metrics: Metrics::new(&config.metrics, &config.name),
             queue: SchedulingQueue::new(framework.clone()),
             cache: Cache::default(),
             algorithm: Algorithm::new(framework.clone()),
@@ -97,8 +97,8 @@ impl Scheduler {
             self.queue.flush(Instant::now());
             let more = self.decide();
             self.reports.send(Instant::now());
-            self.figures.queues(self.queue.lengths());
-            self.figures.cache(self.cache.snapshot().nodes().len(), self.cache.placed_count());
+            self.metrics.queues(self.queue.lengths());
+            self.metrics.cache(self.cache.snapshot().nodes().len(), self.cache.placed_count());
             let wake = self.queue.next_flush().unwrap_or_else(|| Instant::now() + IDLE);
             tokio::select! {
                 () = inbox.arrived() => {}
@@ -134,21 +134,23 @@ impl Scheduler {
         let decided = decided.map(|node| node.name.clone());
         let took = started.elapsed();
         self.queue.charge(&pod.uid, took, started + took);
-        self.figures.decided(took, decided.is_ok());
+        self.metrics.decided(took, decided.is_ok());
         match decided {
             Ok(node) => {
                 self.reports.forget(&pod.uid);
                 self.cache.assume(pod.clone(), &node);
                 self.start_binding(Decision { pod, node, started, cycle });
             }
-            Err(NotPlaced::Unschedulable(diagnosis)) => self.park(pod, diagnosis.refused_by, diagnosis.to_string()),
-            Err(NotPlaced::Error(status)) => self.attempt_failed(&pod, &status),
+            Err(SchedulingFailure::Unschedulable(diagnosis)) => {
+                self.give_up(pod, diagnosis.refused_by, diagnosis.to_string())
+            }
+            Err(SchedulingFailure::Error(status)) => self.attempt_failed(&pod, &status),
         }
     }
 
-    fn park(&mut self, pod: Arc<PodInfo>, refused_by: PluginSet, message: String) {
+    fn give_up(&mut self, pod: Arc<PodInfo>, refused_by: PluginSet, message: String) {
         let now = Instant::now();
-        if self.queue.park(&pod.uid, refused_by, now) {
+        if self.queue.add_unschedulable(&pod.uid, refused_by, now) {
             self.reports.unschedulable(pod, message, now);
         }
     }
@@ -188,7 +190,7 @@ impl Scheduler {
 
     fn bound(&mut self, decision: Decision, status: &Status) {
         let Decision { pod, node, started, mut cycle } = decision;
-        self.figures.bound(started.elapsed(), status.is_success());
+        self.metrics.bound(started.elapsed(), status.is_success());
         if status.is_success() {
             self.queue.remove(&pod.uid);
             self.reports.scheduled(&pod, &node);
@@ -197,15 +199,15 @@ impl Scheduler {
         self.framework.run_unreserve(&mut cycle, &pod, &node);
         // Its room is free for others, who may have been refused meanwhile.
         if let Some(forgotten) = self.cache.forget(&pod.uid) {
-            self.queue.move_on(&ClusterEvent::AssignedPodDeleted(&forgotten), Instant::now());
+            self.queue.move_to_active_or_backoff(&ClusterEvent::AssignedPodDeleted(&forgotten), Instant::now());
         }
         let error = status.source().and_then(|source| source.downcast_ref::<BindError>());
         if error.is_some_and(BindError::is_settled) {
             self.queue.remove(&pod.uid);
         } else if status.is_refusal() {
-            self.park(pod, status.plugin().into_iter().collect(), status.message());
+            self.give_up(pod, status.plugin().into_iter().collect(), status.message());
         } else {
-            let error = error.map(|error| tracing::field::display(Chain(error)));
+            let error = error.map(|error| tracing::field::display(ErrorChain(error)));
             let reason = status.message();
             tracing::warn!(pod = pod.key(), node, reason, error, "binding failed; the pod is tried again");
             self.queue.retry(&pod.uid, Instant::now());
@@ -232,19 +234,19 @@ impl Scheduler {
             Some(old) => ClusterEvent::NodeUpdated { old, new },
             None => ClusterEvent::NodeAdded(new),
         };
-        self.queue.move_on(&event, Instant::now());
+        self.queue.move_to_active_or_backoff(&event, Instant::now());
     }
 
     fn node_gone(&mut self, name: &str) {
         if let Some(old) = self.cache.remove_node(name) {
-            self.queue.move_on(&ClusterEvent::NodeDeleted(&old), Instant::now());
+            self.queue.move_to_active_or_backoff(&ClusterEvent::NodeDeleted(&old), Instant::now());
         }
     }
 
     fn namespace_applied(&mut self, namespace: &Namespace) {
         let (name, labels) = (namespace.name_any(), namespace.metadata.labels.clone().unwrap_or_default());
         if self.cache.set_namespace(&name, labels) {
-            self.queue.move_on(&ClusterEvent::NamespaceLabelled, Instant::now());
+            self.queue.move_to_active_or_backoff(&ClusterEvent::NamespaceLabelled, Instant::now());
         }
     }
 
@@ -258,7 +260,7 @@ impl Scheduler {
                 Some(old) => ClusterEvent::AssignedPodUpdated { old, new: &pod },
                 None => ClusterEvent::AssignedPodAdded(&pod),
             };
-            self.queue.move_on(&event, now);
+            self.queue.move_to_active_or_backoff(&event, now);
         } else if !self.cache.is_placed(&pod.uid) {
             self.reports.changed(&pod, now);
             self.queue.add(pod, now);
@@ -270,7 +272,7 @@ impl Scheduler {
         self.reports.forget(uid);
         self.framework.reject_waiting_pod(uid, "the pod is gone");
         if let Some(pod) = self.cache.remove_pod(uid) {
-            self.queue.move_on(&ClusterEvent::AssignedPodDeleted(&pod), Instant::now());
+            self.queue.move_to_active_or_backoff(&ClusterEvent::AssignedPodDeleted(&pod), Instant::now());
         }
     }
 }

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use tokio_util::sync::CancellationToken;
 
 use crate::{backend::Backend, types::Revision};
@@ -44,7 +44,7 @@ pub async fn run(backend: Arc<dyn Backend>, policy: CompactionPolicy, shutdown: 
         };
         match backend.compact(to).await {
             Ok(()) => tracing::debug!(%to, "compacted the store"),
-            Err(error) => tracing::warn!(%to, error = %Chain(&error), "could not compact the store"),
+            Err(error) => tracing::warn!(%to, error = %ErrorChain(&error), "could not compact the store"),
         }
     }
 }

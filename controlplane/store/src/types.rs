@@ -67,7 +67,7 @@ pub struct Txn {
     pub ops: Vec<Op>,
     /// Whether it goes on on a full disk: it makes room in the end, or others take its absence for a death. An engine may
     /// refuse it all the same if it makes an object, or one much larger.
-    pub may_use_reserve: bool,
+    pub may_use_disk_reserve: bool,
 }
 
 /// How a transaction ended.

@@ -83,13 +83,13 @@ async fn store_goes_on_when_a_full_disk_has_room_again() {
 
 async fn delete(store: &SqliteBackend, name: u64) -> Result<TxnOutcome, StoreError> {
     let op = Op::Delete { key: format!("/registry/pods/ns/{name:05}").into() };
-    store.txn(Txn { compare: vec![], ops: vec![op], may_use_reserve: true }).await
+    store.txn(Txn { compare: vec![], ops: vec![op], may_use_disk_reserve: true }).await
 }
 
 /// A heartbeat: no larger than before.
 async fn update(store: &SqliteBackend, name: u64) -> Result<TxnOutcome, StoreError> {
     let op = Op::Put { key: format!("/registry/pods/ns/{name:05}").into(), value: vec![b'y'; 2000].into() };
-    store.txn(Txn { compare: vec![], ops: vec![op], may_use_reserve: true }).await
+    store.txn(Txn { compare: vec![], ops: vec![op], may_use_disk_reserve: true }).await
 }
 
 /// The writer takes its reserve when it has nothing else to do.

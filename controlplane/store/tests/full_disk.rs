@@ -27,9 +27,9 @@ const OBJECTS: usize = 8000;
 const DELETED_EACH: usize = 500;
 const LEASE: &str = "/registry/leases/kube-node-lease/n1";
 
-fn put(key: &str, bytes: usize, may_use_reserve: bool) -> Txn {
+fn put(key: &str, bytes: usize, may_use_disk_reserve: bool) -> Txn {
     let op = Op::Put { key: key.into(), value: vec![b'x'; bytes].into() };
-    Txn { compare: vec![], ops: vec![op], may_use_reserve }
+    Txn { compare: vec![], ops: vec![op], may_use_disk_reserve }
 }
 
 fn pod(name: usize) -> String {
@@ -42,7 +42,7 @@ async fn new_pod(store: &SqliteBackend, name: usize) -> Result<TxnOutcome, Store
 
 async fn delete(store: &SqliteBackend, names: impl Iterator<Item = usize>) {
     let ops = names.map(|name| Op::Delete { key: pod(name).into() }).collect();
-    store.txn(Txn { compare: vec![], ops, may_use_reserve: true }).await.unwrap();
+    store.txn(Txn { compare: vec![], ops, may_use_disk_reserve: true }).await.unwrap();
 }
 
 async fn pods(store: &SqliteBackend) -> Vec<usize> {
@@ -156,7 +156,7 @@ fn prepare(disk: &Path) -> (PathBuf, u64) {
         for first in (0..OBJECTS).step_by(DELETED_EACH) {
             let names = first..first + DELETED_EACH;
             let ops = names.map(|name| Op::Put { key: pod(name).into(), value: vec![b'x'; 2000].into() }).collect();
-            store.txn(Txn { compare: vec![], ops, may_use_reserve: false }).await.unwrap();
+            store.txn(Txn { compare: vec![], ops, may_use_disk_reserve: false }).await.unwrap();
         }
         store.txn(put(LEASE, 400, false)).await.unwrap();
         reserved(&dir).await
@@ -197,7 +197,7 @@ async fn large_and_small(store: &SqliteBackend, first: usize) -> [usize; 2] {
     let large = (0..LARGES).map(|n| store.txn(put(&format!("/registry/configmaps/ns/{n}"), LARGE, true)));
     let small = (first..first + 8).map(|name| {
         let ops = vec![Op::Delete { key: pod(name).into() }];
-        store.txn(Txn { compare: vec![], ops, may_use_reserve: true })
+        store.txn(Txn { compare: vec![], ops, may_use_disk_reserve: true })
     });
     let (large, small) = tokio::join!(futures::future::join_all(large), futures::future::join_all(small));
     [large, small].map(|outcomes| outcomes.iter().filter(|outcome| outcome.is_ok()).count())

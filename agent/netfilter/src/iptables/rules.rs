@@ -29,7 +29,7 @@ use std::{
 
 use ipnet::IpNet;
 
-pub use self::service::Fragment;
+pub use self::service::ServiceRules;
 use super::plan::{Chain, Desired, Jump};
 use crate::service::ServiceNetwork;
 
@@ -67,9 +67,9 @@ const REFUSE_OTHERS: &str = "-j REJECT --reject-with icmp-port-unreachable";
 
 /// The rules that are the same for all Services.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Frame(ServiceNetwork);
+pub struct BaseRules(ServiceNetwork);
 
-impl Frame {
+impl BaseRules {
     /// Takes the IPv4 part.
     #[must_use]
     pub fn new(network: ServiceNetwork) -> Self {
@@ -87,16 +87,16 @@ impl Frame {
 
     /// The whole nat table.
     #[must_use]
-    pub fn nat<'a>(&self, fragments: impl Iterator<Item = &'a Fragment>) -> Desired {
+    pub fn nat<'a>(&self, rules: impl Iterator<Item = &'a ServiceRules>) -> Desired {
         let (mut services, mut externals) = (Vec::new(), Vec::new());
         let (mut node_ports, mut hairpins) = (Vec::new(), BTreeSet::new());
         let mut chains = BTreeMap::new();
-        for fragment in fragments {
-            services.extend_from_slice(&fragment.services);
-            externals.extend_from_slice(&fragment.externals);
-            node_ports.extend_from_slice(&fragment.node_ports);
-            hairpins.extend(&fragment.hairpins);
-            for (name, rules) in &fragment.chains {
+        for service in rules {
+            services.extend_from_slice(&service.services);
+            externals.extend_from_slice(&service.externals);
+            node_ports.extend_from_slice(&service.node_ports);
+            hairpins.extend(&service.hairpins);
+            for (name, rules) in &service.chains {
                 chains.insert(name.clone(), Chain::sequence(rules.clone()));
             }
         }
@@ -149,8 +149,8 @@ impl Frame {
 
     /// The whole filter table.
     #[must_use]
-    pub fn filter<'a>(&self, fragments: impl Iterator<Item = &'a Fragment>) -> Desired {
-        let unserved: Vec<String> = fragments.flat_map(|fragment| fragment.unserved.iter().cloned()).collect();
+    pub fn filter<'a>(&self, rules: impl Iterator<Item = &'a ServiceRules>) -> Desired {
+        let unserved: Vec<String> = rules.flat_map(|service| service.unserved.iter().cloned()).collect();
         let mut rejects = vec![format!("-j {UNSERVED}")];
         for cidr in &self.0.service_cidrs {
             rejects.push(format!("-d {cidr} -p tcp {REFUSE_TCP}"));

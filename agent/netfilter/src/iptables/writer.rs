@@ -14,12 +14,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 
 use super::{
     Iptables, IptablesError,
     plan::{self, Changes},
-    rules::{EXTERNALS, Fragment, Frame, HAIRPIN, NODE_PORTS, SERVICES, UNSERVED, hairpin_rule},
+    rules::{BaseRules, EXTERNALS, HAIRPIN, NODE_PORTS, SERVICES, ServiceRules, UNSERVED, hairpin_rule},
 };
 use crate::{
     engine::{EngineError, Refusal, ServiceEngine},
@@ -34,7 +34,7 @@ const OWN_CHAINS: &str = "CORACLE-";
 
 #[derive(Debug)]
 struct Refused {
-    fragment: Fragment,
+    service: ServiceRules,
     why: String,
 }
 
@@ -42,8 +42,8 @@ struct Refused {
 #[derive(Debug)]
 pub struct Writer {
     iptables: Iptables,
-    frame: Frame,
-    written: HashMap<ServiceKey, Fragment>,
+    base: BaseRules,
+    written: HashMap<ServiceKey, ServiceRules>,
     uids: HashMap<ServiceKey, String>,
     /// Services without rules, because the kernel refuses them.
     refused: BTreeMap<ServiceKey, Refused>,
@@ -80,7 +80,7 @@ impl ServiceEngine for Writer {
 
     fn udp_targets(&self) -> Targets {
         let mut targets = Targets::default();
-        self.written.values().for_each(|fragment| targets.extend(&fragment.udp));
+        self.written.values().for_each(|service| targets.extend(&service.udp));
         targets
     }
 
@@ -99,7 +99,7 @@ impl Writer {
     pub fn new(iptables: Iptables, network: ServiceNetwork) -> Self {
         Self {
             iptables,
-            frame: Frame::new(network),
+            base: BaseRules::new(network),
             written: HashMap::new(),
             uids: HashMap::new(),
             refused: BTreeMap::new(),
@@ -118,7 +118,7 @@ impl Writer {
         let mut udp_changed = false;
         let mut changed = Vec::with_capacity(changes.len());
         for (key, view) in changes {
-            let after = view.as_ref().map(|view| self.frame.fragment(&key, view)).unwrap_or_default();
+            let after = view.as_ref().map(|view| self.base.service(&key, view)).unwrap_or_default();
             self.remember_uid(&key, view);
             // What it was refused for may be gone.
             self.refused.remove(&key);
@@ -126,7 +126,7 @@ impl Writer {
             udp_changed |= before.udp != after.udp;
             difference(&before, &after, &mut nat, &mut filter);
             self.count_hairpins(&before, &after);
-            if after != Fragment::default() {
+            if after != ServiceRules::default() {
                 self.written.insert(key.clone(), after);
                 changed.push(key);
             }
@@ -167,8 +167,8 @@ impl Writer {
         let generation = self.iptables.generation();
         let nat = plan::parse(&self.iptables.save("nat")?);
         let filter = plan::parse(&self.iptables.save("filter")?);
-        let text = plan::transaction("nat", &plan::reconcile(&nat, &self.frame.nat(self.written.values())))
-            + &plan::transaction("filter", &plan::reconcile(&filter, &self.frame.filter(self.written.values())));
+        let text = plan::transaction("nat", &plan::reconcile(&nat, &self.base.nat(self.written.values())))
+            + &plan::transaction("filter", &plan::reconcile(&filter, &self.base.filter(self.written.values())));
         if text.is_empty() {
             // Read before the rules were: whatever came in between is looked at once more.
             self.verified = generation;
@@ -210,12 +210,12 @@ impl Writer {
             Ok(true) => tracing::info!("removed own rules from the variant of iptables that is not used any more"),
             Ok(false) => {}
             Err(error) => {
-                tracing::warn!(error = %Chain(&error), "cannot look for own rules in the other variant of iptables")
+                tracing::warn!(error = %ErrorChain(&error), "cannot look for own rules in the other variant of iptables")
             }
         }
     }
 
-    fn count_hairpins(&mut self, before: &Fragment, after: &Fragment) {
+    fn count_hairpins(&mut self, before: &ServiceRules, after: &ServiceRules) {
         for address in after.hairpins.difference(&before.hairpins) {
             *self.hairpins.entry(*address).or_default() += 1;
         }
@@ -231,7 +231,7 @@ impl Writer {
 }
 
 /// What turns one Service's rules into others.
-fn difference(before: &Fragment, after: &Fragment, nat: &mut Changes, filter: &mut Changes) {
+fn difference(before: &ServiceRules, after: &ServiceRules, nat: &mut Changes, filter: &mut Changes) {
     for (name, rules) in &after.chains {
         if before.chains.get(name) != Some(rules) {
             nat.write_chain(name, rules);

@@ -12,7 +12,7 @@ use std::{
 };
 
 use coracle_cni::{error::WireError, result::CniResult};
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::{io::AsyncWriteExt as _, process::Command, time::timeout};
@@ -122,7 +122,7 @@ impl Plugins {
             result: None,
         };
         if let Err(error) = self.del_all(&request.sandbox_id, &cached).await {
-            tracing::warn!(sandbox = %request.sandbox_id, error = %Chain(&error), "DEL of a sandbox that is not remembered");
+            tracing::warn!(sandbox = %request.sandbox_id, error = %ErrorChain(&error), "DEL of a sandbox that is not remembered");
         }
     }
 

@@ -20,7 +20,7 @@ use coracle_cni::{
     veth,
 };
 use coracle_netfilter::iptables::Iptables;
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use ipnet::{IpNet, Ipv4Net};
 
 use super::{CniConfig, IFNAME};
@@ -190,7 +190,7 @@ impl OwnNetwork {
         {
             let ports = self.shared.ports.withdraw(&request.sandbox_id).map_err(CniError::from);
             if let Err(error) = ports.and(coracle_cni::del(&attachment(request), &conf)) {
-                tracing::warn!(sandbox = %request.sandbox_id, error = %Chain(&error), "a late ADD is not undone until the next start");
+                tracing::warn!(sandbox = %request.sandbox_id, error = %ErrorChain(&error), "a late ADD is not undone until the next start");
             }
         }
         Err(NetworkError::NotReady { why: "the sandbox was torn down while it was attached".into() })
@@ -240,9 +240,9 @@ impl OwnNetwork {
         match tokio::task::spawn_blocking(move || self.release(&request)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::warn!(error = %Chain(&error), "a link and its address stay until the next start")
+                tracing::warn!(error = %ErrorChain(&error), "a link and its address stay until the next start")
             }
-            Err(error) => tracing::warn!(error = %Chain(&error), "deleting a link ended early"),
+            Err(error) => tracing::warn!(error = %ErrorChain(&error), "deleting a link ended early"),
         }
     }
 

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use super::*;
 
 const LONG: Duration = Duration::from_secs(3600);
-const PAUSES: Doubling = Doubling::new(Duration::from_millis(500), Duration::from_secs(30));
+const PAUSES: ExponentialBackoff = ExponentialBackoff::new(Duration::from_millis(500), Duration::from_secs(30));
 
 fn group() -> Tasks {
     Tasks::new(CancellationToken::new())

@@ -6,7 +6,7 @@
 //! Source: `limitSecretReferences` in `plugin/pkg/admission/serviceaccount/admission.go` at v1.37.
 
 use coracle_api::{meta, status::quote};
-use coracle_registry::cells::{items, string};
+use coracle_registry::value::{items, string};
 use serde_json::Value;
 
 const ANNOTATION: &str = "kubernetes.io/enforce-mountable-secrets";

@@ -8,7 +8,7 @@
 //! Source: `k8s.io/apimachinery/pkg/runtime/serializer/versioning` (upstream fills defaults in on every read) at v1.37.
 
 use coracle_api::status::Status;
-use coracle_registry::{part::Part, resource::Resource, store::update::Change};
+use coracle_registry::{part::Part, resource::Resource, store::update::UpdateTarget};
 use serde_json::Value;
 
 use crate::state::State;
@@ -64,5 +64,5 @@ async fn fill_one(server: &State, resource: &Resource, namespace: &str, name: &s
         resource.strategy.default(&mut full);
         Ok(full)
     };
-    server.store.update(resource, &Change::own(namespace, name, Part::Internal), fill).await.map(drop)
+    server.store.update(resource, &UpdateTarget::own(namespace, name, Part::Internal), fill).await.map(drop)
 }

@@ -13,7 +13,7 @@ use coracle_auth::authz::{
 use coracle_registry::{
     part::Part,
     resource::Resource,
-    store::{WriteOptions, update::Change},
+    store::{WriteOptions, update::UpdateTarget},
 };
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::Value;
@@ -71,7 +71,7 @@ async fn reconcile(server: &State, resource: &Resource, wanted: &Value) -> Resul
     if completed(&current.object, wanted).is_none() {
         return Ok(());
     }
-    let target = Change::own(namespace, name, Part::Main);
+    let target = UpdateTarget::own(namespace, name, Part::Main);
     let changed = server.store.update(resource, &target, |old| {
         let mut new = completed(old, wanted).unwrap_or_else(|| old.clone());
         meta::remove(&mut new, &["metadata", "resourceVersion"]);

@@ -12,7 +12,7 @@ use coracle_api::{
 use coracle_registry::{
     managed_fields::{self, FieldManager},
     part::Part,
-    store::{WriteOptions, update::Change},
+    store::{WriteOptions, update::UpdateTarget},
     strategy::ALL_METADATA,
 };
 use serde_json::{Map, Value};
@@ -29,17 +29,17 @@ pub(crate) async fn apply(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
     let options = call.write_options()?;
     let config = Configuration::of(call, &call.resource.gvk, part)?;
     let manager = call.field_manager().applying();
-    let request = call.write(Operation::Update, options);
-    let target = Change { tries: Some(TRIES), ..call.change(part, options, &manager) };
+    let request = call.admission_request(Operation::Update, options);
+    let target = UpdateTarget { tries: Some(TRIES), ..call.update_target(part, options, &manager) };
     for _ in 0..TRIES {
         let change = |live: &Value| config.merged(call, &manager, live);
         match call.server.update(&request, target, change).await {
             Err(status) if status.code == 404 && part == Part::Main => {}
-            other => return call.written(other?, config.warnings),
+            other => return call.write_reply(other?, config.warnings),
         }
         match make(call, &manager, &config.object, options).await {
             Err(status) if status.reason == Reason::AlreadyExists => {}
-            other => return call.written(other?, config.warnings),
+            other => return call.write_reply(other?, config.warnings),
         }
     }
     Err(Status::modified(&call.resource.group_resource, &call.info.name))

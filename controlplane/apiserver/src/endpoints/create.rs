@@ -18,7 +18,7 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
     let options = call.write_options()?;
     let decoded = call.decode(&call.resource.gvk)?;
     let written = make(call, decoded.object, options, &call.field_manager()).await?;
-    call.written(written, decoded.warnings)
+    call.write_reply(written, decoded.warnings)
 }
 
 /// Asks whether the user may make what a PUT or an apply found missing: they were let in for another verb.
@@ -50,7 +50,7 @@ pub(crate) async fn make(
     options: WriteOptions,
     manager: &FieldManager,
 ) -> Result<Written, Status> {
-    let request = call.write(Operation::Create, options);
+    let request = call.admission_request(Operation::Create, options);
     if call.resource.is_namespaced() && request.namespace.is_empty() {
         // POST to /api/v1/pods: upstream has no such route.
         return Err(Status::method_not_supported(&call.resource.group_resource, "create"));

@@ -40,7 +40,7 @@ pub(crate) async fn delete(call: &Call<'_>) -> Result<Reply, Status> {
         Deleted::Gone { json, .. }
             if call.resource.info.group.is_empty() && RETURNED.contains(&&*call.resource.info.plural) =>
         {
-            Ok(call.object(json, shape))
+            Ok(call.object_reply(json, shape))
         }
         Deleted::Gone { object, .. } => Ok(Reply::value(&success(call, &object))),
         Deleted::Waiting { json } => {
@@ -48,7 +48,7 @@ pub(crate) async fn delete(call: &Call<'_>) -> Result<Reply, Status> {
                 Some(Propagation::Background) if asked_by_orphan_flag(call) => StatusCode::ACCEPTED,
                 _ => StatusCode::OK,
             };
-            Ok(call.object(json, shape).with_status(status))
+            Ok(call.object_reply(json, shape).with_status(status))
         }
     }
 }
@@ -81,7 +81,7 @@ pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Reply, Status> 
 }
 
 fn request<'a>(call: &'a Call<'_>, options: &DeleteOptions) -> Request<'a> {
-    call.write(Operation::Delete, WriteOptions { dry_run: options.dry_run })
+    call.admission_request(Operation::Delete, WriteOptions { dry_run: options.dry_run })
 }
 
 fn success(call: &Call<'_>, object: &Value) -> Value {

@@ -7,7 +7,7 @@ use coracle_api::{
     schema,
     status::{FieldErrors, Status},
 };
-use coracle_registry::{part::Part, store::update::Change};
+use coracle_registry::{part::Part, store::update::UpdateTarget};
 use http::header;
 use serde_json::Value;
 
@@ -63,10 +63,10 @@ pub(crate) async fn patch(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
     }
     let mut warnings = Vec::new();
     let manager = call.field_manager();
-    let target = Change { tries: Some(TRIES), ..call.change(part, options, &manager) };
+    let target = UpdateTarget { tries: Some(TRIES), ..call.update_target(part, options, &manager) };
     let written = call
         .server
-        .update(&call.write(Operation::Update, options), target, |current| {
+        .update(&call.admission_request(Operation::Update, options), target, |current| {
             let gvk = &call.resource.gvk;
             let mut decoded = call.recheck(&apply(call, gvk, format, current)?, gvk)?;
             check_name(call, &decoded.object)?;
@@ -78,7 +78,7 @@ pub(crate) async fn patch(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
             Ok(decoded.object)
         })
         .await?;
-    call.written(written, warnings)
+    call.write_reply(written, warnings)
 }
 
 /// The object of kind `gvk` with the patch applied.

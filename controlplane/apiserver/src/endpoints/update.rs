@@ -26,7 +26,8 @@ pub(crate) async fn update(call: &Call<'_>, part: Part) -> Result<Reply, Status>
     let decoded = call.decode(&call.resource.gvk)?;
     check_name(call, &decoded.object)?;
     let manager = call.field_manager();
-    let (request, target) = (call.write(Operation::Update, options), call.change(part, options, &manager));
+    let (request, target) =
+        (call.admission_request(Operation::Update, options), call.update_target(part, options, &manager));
     // Few races are lost: what was sent is read again after one, not copied for every request.
     let mut sent = Some(decoded.object);
     let mut again = || match sent.take() {
@@ -37,11 +38,11 @@ pub(crate) async fn update(call: &Call<'_>, part: Part) -> Result<Reply, Status>
         let replace = |_: &Value| again().and_then(|object| versioned(call, object));
         match call.server.update(&request, target, replace).await {
             Err(status) if status.code == 404 && part == Part::Main && call.resource.info.create_on_update => {}
-            other => return call.written(other?, decoded.warnings),
+            other => return call.write_reply(other?, decoded.warnings),
         }
         match make(call, again()?, options, &manager).await {
             Err(status) if status.reason == Reason::AlreadyExists => {}
-            other => return call.written(other?, decoded.warnings),
+            other => return call.write_reply(other?, decoded.warnings),
         }
     }
     Err(Status::modified(&call.resource.group_resource, &call.info.name))

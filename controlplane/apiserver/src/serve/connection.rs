@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::socket::Socket;
 use crate::{
-    limits::{Asking, Limits, Permit, Place},
+    limits::{Limits, Permit, Requester, Seat},
     progress::Progress,
 };
 
@@ -29,10 +29,10 @@ pub(crate) struct Connection {
     /// Of the answers over HTTP/1.1, which come one after the other.
     progress: Arc<Progress>,
     slot: Slot,
-    /// Its place among those of its first identity; `None` in it for who is not bounded.
+    /// Its seat among those of its first identity; `None` in it for who is not bounded.
     known: OnceLock<Option<Permit>>,
     /// Of the request that made a stream of it.
-    upgrade: OnceLock<Place>,
+    upgrade: OnceLock<Seat>,
 }
 
 impl Connection {
@@ -50,22 +50,22 @@ impl Connection {
         Arc::clone(&self.progress)
     }
 
-    /// It is a stream now, and takes `place` until it is closed.
-    pub(crate) fn is_upgraded(&self, place: Place) {
+    /// It is a stream now, and takes `seat` until it is closed.
+    pub(crate) fn is_upgraded(&self, seat: Seat) {
         // A connection is upgraded once.
-        let _ = self.upgrade.set(place);
+        let _ = self.upgrade.set(seat);
     }
 
     /// The client has shown who it is.
     ///
     /// # Errors
     /// 429 if it has too many connections; this one then goes like one of nobody.
-    pub(crate) fn is_somebody(&self, limits: &Limits, asking: Asking) -> Result<(), Status> {
+    pub(crate) fn is_somebody(&self, limits: &Limits, requester: Requester) -> Result<(), Status> {
         if self.known.get().is_some() {
             return Ok(());
         }
-        let permit = limits.connection(asking)?;
-        // Two requests at once: the other's place is as good.
+        let permit = limits.connection(requester)?;
+        // Two requests at once: the other's seat is as good.
         if self.known.set(permit).is_ok() {
             self.slot.settle();
         }

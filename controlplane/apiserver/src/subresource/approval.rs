@@ -17,7 +17,8 @@ pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
     let gvk = &call.resource.gvk;
     let sent = Sent::of(call, gvk, Part::Status)?;
     let manager = sent.manager(call);
-    let (request, target) = (call.write(Operation::Update, options), call.change(Part::Status, options, &manager));
+    let (request, target) =
+        (call.admission_request(Operation::Update, options), call.update_target(Part::Status, options, &manager));
     let mut warnings = Vec::new();
     let change = |old: &Value| {
         let mut wanted = sent.wanted(call, gvk, &manager, old)?;
@@ -29,7 +30,7 @@ pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
         Ok(wanted.object)
     };
     let written = call.server.update(&request, target, change).await?;
-    call.written(written, warnings)
+    call.write_reply(written, warnings)
 }
 
 /// The conditions, with the times that the client left out.

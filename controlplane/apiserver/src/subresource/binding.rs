@@ -25,7 +25,8 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
     }
     check(&binding).map_err(|errors| Status::invalid(&gvk, name, errors))?;
     let manager = call.field_manager();
-    let (request, target) = (call.write(Operation::Update, options), call.change(Part::Internal, options, &manager));
+    let (request, target) =
+        (call.admission_request(Operation::Update, options), call.update_target(Part::Internal, options, &manager));
     let bind = |pod: &Value| {
         let conflict = |why: String| Status::conflict(&call.resource.group_resource, name, why);
         assign(pod, &binding).map_err(conflict)

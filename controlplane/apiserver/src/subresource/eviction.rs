@@ -20,8 +20,8 @@ use coracle_api::{
 use coracle_registry::{
     part::Part,
     resource::Resource,
-    store::{Current, WriteOptions, cache_status, delete::DeleteOptions, update::Change},
-    watch_cache::Scope,
+    store::{Current, WriteOptions, cache_status, delete::DeleteOptions, update::UpdateTarget},
+    watch_cache::KeyScope,
 };
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ const TRIES: usize = 20;
 pub(super) async fn create(call: &Call<'_>) -> Result<Reply, Status> {
     let mut eviction = decode(call)?;
     let options = delete_options(call, &eviction)?;
-    let request = call.write(Operation::Create, WriteOptions { dry_run: options.dry_run });
+    let request = call.admission_request(Operation::Create, WriteOptions { dry_run: options.dry_run });
     call.server.admit(&request, &mut eviction, None).await?;
     let mut tried = 1;
     loop {
@@ -76,7 +76,7 @@ async fn evict_guarded(call: &Call<'_>, pod: &Value, options: DeleteOptions) -> 
         };
     }
     let write = WriteOptions { dry_run: options.dry_run };
-    let target = Change { options: write, ..Change::own(&call.info.namespace, name, Part::Status) };
+    let target = UpdateTarget { options: write, ..UpdateTarget::own(&call.info.namespace, name, Part::Status) };
     call.server.store.update(budgets, &target, |now| budget::charge(now, &call.info.name)).await?;
     disrupt(call, options).await
 }
@@ -87,7 +87,7 @@ async fn guarding(call: &Call<'_>, budgets: &Arc<Resource>, pod: &Value) -> Resu
         return Ok(Vec::new());
     }
     call.server.store.cache.catch_up().await.map_err(cache_status)?;
-    let mut all = budgets.objects(Scope::Namespace(call.info.namespace.to_string()));
+    let mut all = budgets.objects(KeyScope::Namespace(call.info.namespace.to_string()));
     all.retain(|budget| {
         LabelSelector::from_object(&budget["spec"]["selector"]).is_ok_and(|selector| selector.matches_object(pod))
     });
@@ -97,7 +97,7 @@ async fn guarding(call: &Call<'_>, budgets: &Arc<Resource>, pod: &Value) -> Resu
 /// Tells in the pod's status why it goes, and deletes it.
 async fn disrupt(call: &Call<'_>, mut options: DeleteOptions) -> Result<Reply, Status> {
     if !options.dry_run {
-        let target = Change::own(&call.info.namespace, &call.info.name, Part::Status);
+        let target = UpdateTarget::own(&call.info.namespace, &call.info.name, Part::Status);
         let written = call.server.store.update(call.resource, &target, |pod| Ok(marked(pod, &options))).await?;
         if options.resource_version.is_some() {
             options.resource_version = Some(meta::resource_version(&parse(&written.json)?).to_owned());

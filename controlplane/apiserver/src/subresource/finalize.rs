@@ -18,7 +18,8 @@ pub(super) async fn update(call: &Call<'_>) -> Result<Reply, Status> {
     let finalizers = meta::get_array(&decoded.object, &["spec", "finalizers"]).to_vec();
     let version = meta::resource_version(&decoded.object).to_owned();
     let manager = call.field_manager();
-    let (request, target) = (call.write(Operation::Update, options), call.change(Part::Internal, options, &manager));
+    let (request, target) =
+        (call.admission_request(Operation::Update, options), call.update_target(Part::Internal, options, &manager));
     let change = |old: &Value| {
         let mut new = old.clone();
         meta::set(&mut new, &["spec", "finalizers"], finalizers.clone());
@@ -26,5 +27,5 @@ pub(super) async fn update(call: &Call<'_>) -> Result<Reply, Status> {
         Ok(new)
     };
     let written = call.server.update(&request, target, change).await?;
-    call.written(written, decoded.warnings)
+    call.write_reply(written, decoded.warnings)
 }

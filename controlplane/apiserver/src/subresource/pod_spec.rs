@@ -14,7 +14,7 @@ use coracle_api::{
     scheduling::is_sidecar_json,
     status::{FieldErrors, Status},
 };
-use coracle_registry::{cells::items, managed_fields, part::Part};
+use coracle_registry::{managed_fields, part::Part, value::items};
 use serde_json::{Value, json};
 
 use super::sent::Sent;
@@ -32,7 +32,8 @@ pub(super) async fn write(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
     let gvk = &call.resource.gvk;
     let sent = Sent::of(call, gvk, part)?;
     let manager = sent.manager(call);
-    let (request, target) = (call.write(Operation::Update, options), call.change(part, options, &manager));
+    let (request, target) =
+        (call.admission_request(Operation::Update, options), call.update_target(part, options, &manager));
     let mut warnings = Vec::new();
     let change = |old: &Value| {
         let Decoded { object: mut wanted, warnings: found } = sent.wanted(call, gvk, &manager, old)?;
@@ -51,7 +52,7 @@ pub(super) async fn write(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
         Ok(new)
     };
     let written = call.server.update(&request, target, change).await?;
-    call.written(written, warnings)
+    call.write_reply(written, warnings)
 }
 
 fn set_or_remove(object: &mut Value, field: &str, value: Option<&Value>) {

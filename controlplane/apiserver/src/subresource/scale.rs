@@ -69,7 +69,8 @@ pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
     let gvk = gvk();
     let sent = Sent::of(call, &gvk, Part::Main)?;
     let manager = sent.manager(call);
-    let (request, target) = (call.write(Operation::Update, options), call.change(Part::Main, options, &manager));
+    let (request, target) =
+        (call.admission_request(Operation::Update, options), call.update_target(Part::Main, options, &manager));
     let mut warnings = Vec::new();
     let change = |old: &Value| {
         if let Sent::Configuration(scale) = &sent {

@@ -36,10 +36,10 @@ fn deployment(spec: Value) -> Value {
 }
 
 /// `manager operation subresource` of each entry, sorted.
-fn owners(object: &Value) -> Vec<String> {
+fn managers(object: &Value) -> Vec<String> {
     let text = |entry: &Value, field: &str| entry[field].as_str().unwrap_or_default().to_owned();
     let entries = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
-    let mut owners: Vec<String> = entries
+    let mut managers: Vec<String> = entries
         .iter()
         .map(|entry| {
             format!("{} {} {}", text(entry, "manager"), text(entry, "operation"), text(entry, "subresource"))
@@ -47,8 +47,8 @@ fn owners(object: &Value) -> Vec<String> {
                 .to_owned()
         })
         .collect();
-    owners.sort();
-    owners
+    managers.sort();
+    managers
 }
 
 /// What a manager owns.
@@ -62,7 +62,7 @@ async fn apply_makes_changes_and_removes() {
     let raw = admin().await;
     let path = format!("{CONFIG_MAPS}/a");
     let (code, made) = raw.apply(&path, "m", data(json!({"x": "1", "y": "2"}))).await;
-    assert_eq!((code, owners(&made)), (201, vec!["m Apply".to_owned()]), "{made}");
+    assert_eq!((code, managers(&made)), (201, vec!["m Apply".to_owned()]), "{made}");
     let (code, same) = raw.apply(&path, "m", data(json!({"x": "1", "y": "2"}))).await;
     assert_eq!((code, &same["metadata"]), (200, &made["metadata"]), "nothing is written");
     let (code, changed) = raw.apply(&path, "m", data(json!({"x": "3"}))).await;
@@ -74,7 +74,7 @@ async fn apply_makes_changes_and_removes() {
     );
     let (code, forced) = raw.force(&path, "n", data(json!({"x": "4"}))).await;
     assert_eq!((code, &forced["data"]["x"]), (200, &json!("4")));
-    assert_eq!(owners(&forced), ["n Apply"]);
+    assert_eq!(managers(&forced), ["n Apply"]);
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn other_writes_own_what_they_change() {
     let raw = admin().await;
     let path = format!("{DEPLOYMENTS}/d");
     let made = raw.post(&format!("{DEPLOYMENTS}?fieldManager=creator"), deployment(json!({"replicas": 1}))).await.1;
-    assert_eq!(owners(&made), ["creator Update"], "{made}");
+    assert_eq!(managers(&made), ["creator Update"], "{made}");
     let (_, scaled) = raw
         .send(
             "PATCH",
@@ -93,7 +93,7 @@ async fn other_writes_own_what_they_change() {
         .await;
     assert_eq!(scaled["spec"]["replicas"], 3, "{scaled}");
     let (_, object) = raw.get(&path).await;
-    assert_eq!(owners(&object), ["creator Update", "scaler Update scale"], "{object}");
+    assert_eq!(managers(&object), ["creator Update", "scaler Update scale"], "{object}");
     let (code, answer) = raw.apply(&path, "m", deployment(json!({"replicas": 2}))).await;
     assert_eq!(code, 409, "{answer}");
     assert!(
@@ -109,7 +109,7 @@ async fn other_writes_own_what_they_change() {
     copy["spec"]["paused"] = true.into();
     let (code, updated) = raw.put(&format!("{path}?fieldManager=editor"), copy).await;
     assert_eq!(code, 200, "{updated}");
-    assert_eq!(owners(&updated), ["creator Update", "editor Update", "scaler Update scale"]);
+    assert_eq!(managers(&updated), ["creator Update", "editor Update", "scaler Update scale"]);
 }
 
 #[tokio::test]
@@ -122,7 +122,7 @@ async fn status_is_owned_apart() {
     assert_eq!((code, &made["status"]["replicas"]), (201, &Value::Null), "{made}");
     let (code, answer) = raw.apply(&format!("{path}/status"), "c", config).await;
     assert_eq!((code, &answer["status"]["replicas"]), (200, &json!(7)), "{answer}");
-    assert_eq!(owners(&answer), ["c Apply status", "m Apply"]);
+    assert_eq!(managers(&answer), ["c Apply status", "m Apply"]);
     assert_eq!(fields_of(&answer, "c"), &json!({"f:status": {"f:replicas": {}}}));
     assert_eq!(answer["metadata"]["generation"], 1);
 }
@@ -143,12 +143,12 @@ async fn what_is_applied_to_a_subresource_of_a_pod_is_owned_there() {
     let container = &resized["spec"]["containers"][0];
     assert_eq!((code, &container["resources"]["requests"]["cpu"]), (200, &json!("200m")), "{resized}");
     assert_eq!((&container["image"], &resized["metadata"]["labels"]), (&json!("nginx"), &json!({"app": "p"})));
-    assert_eq!(owners(&resized), ["creator Update", "m Apply resize"]);
+    assert_eq!(managers(&resized), ["creator Update", "m Apply resize"]);
     assert!(!fields_of(&resized, "m").to_string().contains("f:image"), "{resized}");
     let debugger = config(json!({"ephemeralContainers": [{"name": "d", "image": "busybox"}]}));
     let (code, debugged) = raw.apply(&format!("{path}/ephemeralcontainers"), "d", debugger).await;
     assert_eq!((code, &debugged["spec"]["ephemeralContainers"][0]["name"]), (200, &json!("d")), "{debugged}");
-    assert_eq!(owners(&debugged), ["creator Update", "d Apply ephemeralcontainers", "m Apply resize"]);
+    assert_eq!(managers(&debugged), ["creator Update", "d Apply ephemeralcontainers", "m Apply resize"]);
     let nothing = config(json!({}));
     let (code, removed) = raw.apply(&format!("{path}/ephemeralcontainers"), "d", nothing).await;
     assert_eq!(code, 422, "what is there stays: {removed}");
@@ -176,7 +176,7 @@ async fn an_approval_can_be_applied() {
     let (code, approved) = raw.apply(&format!("{path}/r/approval"), "m", config).await;
     assert_eq!((code, &approved["status"]["conditions"][0]["type"]), (200, &json!("Approved")), "{approved}");
     assert_eq!(approved["metadata"]["annotations"]["by"], "m");
-    assert!(owners(&approved).contains(&"m Apply approval".to_owned()), "{approved}");
+    assert!(managers(&approved).contains(&"m Apply approval".to_owned()), "{approved}");
 }
 
 #[tokio::test]
@@ -184,13 +184,13 @@ async fn an_object_made_by_a_component_is_tracked_from_its_first_apply() {
     let server = testing::server().await;
     let controller = Raw::of(&server, UserInfo::component("system:kube-controller-manager"));
     let (_, made) = controller.post(CONFIG_MAPS, config_map("a")).await;
-    assert_eq!(owners(&made), Vec::<String>::new());
+    assert_eq!(managers(&made), Vec::<String>::new());
     let raw = Raw::of(&server, UserInfo::component("test"));
     let (code, answer) = raw.apply(&format!("{CONFIG_MAPS}/a"), "m", data(json!({"n": "1"}))).await;
     assert_eq!(code, 409);
     assert!(answer["message"].as_str().unwrap().contains("conflict with \"before-first-apply\" using v1"), "{answer}");
     let (code, answer) = raw.apply(&format!("{CONFIG_MAPS}/a"), "m", data(json!({"o": "1"}))).await;
-    assert_eq!((code, owners(&answer)), (200, vec!["before-first-apply Update".to_owned(), "m Apply".to_owned()]));
+    assert_eq!((code, managers(&answer)), (200, vec!["before-first-apply Update".to_owned(), "m Apply".to_owned()]));
 }
 
 #[tokio::test]
@@ -213,9 +213,9 @@ async fn a_bad_configuration_is_refused() {
             "failed to create typed patch object (default/a; v1, Kind=ConfigMap): .colour: field not declared in schema"
         )
     );
-    let mut owned = data(json!({}));
-    owned["metadata"]["managedFields"] = json!([{"manager": "x"}]);
-    let (code, answer) = raw.apply(&path, "m", owned).await;
+    let mut applied = data(json!({}));
+    applied["metadata"]["managedFields"] = json!([{"manager": "x"}]);
+    let (code, answer) = raw.apply(&path, "m", applied).await;
     assert_eq!((code, answer["message"].as_str().unwrap()), (400, "metadata.managedFields must be nil"));
     let (code, _) = raw.apply(&format!("{CONFIG_MAPS}/b"), "m", data(json!({}))).await;
     assert_eq!(code, 400, "another name than the URL's");

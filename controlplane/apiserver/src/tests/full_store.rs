@@ -24,7 +24,7 @@ struct Full {
 #[async_trait::async_trait]
 impl Backend for Full {
     async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
-        if self.is_full.load(Ordering::Relaxed) && !txn.may_use_reserve {
+        if self.is_full.load(Ordering::Relaxed) && !txn.may_use_disk_reserve {
             return Err(StoreError::DiskFull { path: "/full".into() });
         }
         self.inner.txn(txn).await

@@ -10,7 +10,7 @@ use coracle_api::{percent, status::Status};
 use http::HeaderMap;
 
 use crate::{
-    authz::{Attributes, Chain, Decision, ResourceTarget, Target, denied},
+    authz::{Attributes, Decision, ResourceTarget, Target, UnionAuthorizer, denied},
     user::{ANONYMOUS, GROUP_AUTHENTICATED, GROUP_UNAUTHENTICATED, UserInfo},
 };
 
@@ -22,7 +22,11 @@ const AUTHENTICATION: &str = "authentication.k8s.io";
 ///
 /// # Errors
 /// 403 if `user` may not act as them; 500, as upstream, for headers that name nobody.
-pub fn effective(authorizer: &Chain, user: Arc<UserInfo>, headers: &HeaderMap) -> Result<Arc<UserInfo>, Status> {
+pub fn effective(
+    authorizer: &UnionAuthorizer,
+    user: Arc<UserInfo>,
+    headers: &HeaderMap,
+) -> Result<Arc<UserInfo>, Status> {
     if !headers.keys().any(|name| name.as_str().starts_with(PREFIX)) {
         return Ok(user);
     }
@@ -82,7 +86,7 @@ impl Wanted {
     }
 
     /// Whether `user` may act as this, in each respect.
-    fn check(&self, authorizer: &Chain, user: &UserInfo) -> Result<(), Status> {
+    fn check(&self, authorizer: &UnionAuthorizer, user: &UserInfo) -> Result<(), Status> {
         let check = |target: ResourceTarget<'_>| {
             let attributes = Attributes { user, verb: "impersonate", target: Target::Resource(target) };
             match authorizer.explain(&attributes) {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use coracle_registry::{
     resource::{Registry, Resource},
-    watch_cache::{Entry, EventKind, Scope, Selection, WatchCacheError, Watcher},
+    watch_cache::{Entry, EventKind, KeyScope, Selection, WatchCacheError, Watcher},
 };
 use parking_lot::{Mutex, RwLock};
 
@@ -142,7 +142,7 @@ impl Feed {
 }
 
 fn fill(index: &mut Index, kind: Kind, resource: &Resource) -> Watcher {
-    let everything = Selection::of(Scope::Resource);
+    let everything = Selection::of(KeyScope::Resource);
     let (snapshot, watcher) = resource.cache.snapshot_and_watch(everything.clone());
     for entry in snapshot.select(&everything, &resource.prefix) {
         put(index, kind, entry, false);

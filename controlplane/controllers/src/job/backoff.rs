@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use coracle_telemetry::Doubling;
+use coracle_telemetry::ExponentialBackoff;
 use k8s_openapi::{api::batch::v1::JobSpec, jiff::Timestamp};
 
 use super::plan::{Observed, has_failed, uid};
@@ -22,7 +22,8 @@ pub(super) fn backoff(spec: &JobSpec, seen: &Observed<'_>) -> Option<Duration> {
     let failures: Vec<Timestamp> = seen.pods.iter().filter(has_failed).map(ended).collect();
     let recent = failures.iter().filter(|at| last_success.is_none_or(|success| **at > success)).count();
     let last = failures.into_iter().max().filter(|_| recent > 0)?;
-    let pause = Doubling::new(BACKOFF_FIRST, BACKOFF_CAP).after(u32::try_from(recent - 1).unwrap_or(u32::MAX));
+    let pause =
+        ExponentialBackoff::new(BACKOFF_FIRST, BACKOFF_CAP).after(u32::try_from(recent - 1).unwrap_or(u32::MAX));
     let until = last.checked_add(pause).ok()?;
     Duration::try_from(until.duration_since(seen.now)).ok().filter(|left| !left.is_zero())
 }

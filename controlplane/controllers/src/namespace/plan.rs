@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use coracle_telemetry::Doubling;
+use coracle_telemetry::ExponentialBackoff;
 use k8s_openapi::{api::core::v1::NamespaceCondition, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
 /// Pause before the next look while something is left: at first, and at last. Most of what is left tells of its end.
@@ -23,7 +23,7 @@ impl Rounds {
     pub(super) fn pause(&mut self, remains: Remains) -> Duration {
         self.unchanged = if self.last == remains { self.unchanged.saturating_add(1) } else { 0 };
         self.last = remains;
-        Doubling::new(PAUSE_FIRST, PAUSE_CAP).after(self.unchanged)
+        ExponentialBackoff::new(PAUSE_FIRST, PAUSE_CAP).after(self.unchanged)
     }
 }
 

@@ -10,7 +10,7 @@ pub mod volumeattributesclass;
 use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
-use crate::{cells::string, check, strategy::ResourceInfo};
+use crate::{check, strategy::ResourceInfo, value::string};
 
 /// What the names of this group's kinds have in common.
 const V1: ResourceInfo = ResourceInfo::in_group("storage.k8s.io", "v1");

@@ -77,8 +77,8 @@ impl Store {
         self.insert(new, options, None).await
     }
 
-    /// The first step: the object as [`Resource::storing`] stores it, with an identity, its defaults and their owners.
-    /// What is changed from here on is owned by nobody.
+    /// The first step: the object as [`Resource::storing`] stores it, with an identity, its defaults and their field managers.
+    /// What is changed from here on has no field manager.
     ///
     /// # Errors
     /// 400 for a foreign namespace, 422 for what the validation of a view says.
@@ -100,11 +100,11 @@ impl Store {
             return Err(Status::new(500, Reason::Unknown, message));
         }
         object_meta::match_namespace(stored, namespace, &mut object)?;
-        let owned = managed_fields::take(&mut object).filter(|_| manager.is_some_and(FieldManager::is_apply));
+        let managed = managed_fields::take(&mut object).filter(|_| manager.is_some_and(FieldManager::is_apply));
         object_meta::fill_new(&mut object);
         stored.strategy.default(&mut object);
-        if owned.is_some() {
-            managed_fields::set(&mut object, owned);
+        if managed.is_some() {
+            managed_fields::set(&mut object, managed);
         } else if let Some(manager) = manager {
             manager.update_new(stored, &mut object);
         }
@@ -164,7 +164,7 @@ impl Store {
             let mut txn = Txn {
                 compare: vec![Compare::Absent(Arc::clone(&key))],
                 ops: vec![Op::Put { key: Arc::clone(&key), value: value.clone() }],
-                may_use_reserve: false,
+                may_use_disk_reserve: false,
             };
             txn.compare.extend(compare);
             txn.ops.extend(ops);

@@ -182,7 +182,7 @@ impl Delete<'_> {
                 if options.dry_run {
                     return Ok(Ok(Deleted::Waiting { json: encode::with_revision(&value, current.revision) }));
                 }
-                let new = Replacement { value: value.clone(), with: Companions::default(), may_use_reserve: true };
+                let new = Replacement { value: value.clone(), with: Companions::default(), may_use_disk_reserve: true };
                 let replaced = store.replace(current, new, None).await?;
                 Ok(replaced.map(|revision| Deleted::Waiting { json: encode::with_revision(&value, revision) }))
             }

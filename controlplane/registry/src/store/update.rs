@@ -35,7 +35,7 @@ const TRIES: usize = 1000;
 
 /// What is to be changed, and how.
 #[derive(Clone, Copy)]
-pub struct Change<'a> {
+pub struct UpdateTarget<'a> {
     /// Of the URL; empty for what is in none.
     pub namespace: &'a str,
     /// The object's.
@@ -50,7 +50,7 @@ pub struct Change<'a> {
     pub manager: Option<&'a FieldManager>,
 }
 
-impl<'a> Change<'a> {
+impl<'a> UpdateTarget<'a> {
     /// A change that the server makes by itself.
     pub fn own(namespace: &'a str, name: &'a str, part: Part) -> Self {
         Self { namespace, name, part, options: WriteOptions::default(), tries: None, manager: None }
@@ -62,14 +62,14 @@ pub struct Update<'a> {
     store: &'a Store,
     /// What the client changes; may be a view.
     resource: &'a Resource,
-    target: Change<'a>,
+    target: UpdateTarget<'a>,
     current: Current,
     tries_left: usize,
 }
 
 /// An object on its way to take the present one's place. Between the steps it is its owner's, as a new one is.
 #[derive(Debug)]
-pub struct Changed {
+pub struct PreparedUpdate {
     /// In the form of [`Resource::storing`].
     pub object: Value,
     /// Whether it was to replace one version alone.
@@ -85,7 +85,7 @@ impl Store {
     pub async fn update(
         &self,
         resource: &Resource,
-        target: &Change<'_>,
+        target: &UpdateTarget<'_>,
         mut change: impl FnMut(&Value) -> Result<Value, Status>,
     ) -> Result<Written, Status> {
         let mut update = self.begin_update(resource, *target).await?;
@@ -106,7 +106,11 @@ impl Store {
     ///
     /// # Errors
     /// 404 if there is none.
-    pub async fn begin_update<'a>(&'a self, resource: &'a Resource, target: Change<'a>) -> Result<Update<'a>, Status> {
+    pub async fn begin_update<'a>(
+        &'a self,
+        resource: &'a Resource,
+        target: UpdateTarget<'a>,
+    ) -> Result<Update<'a>, Status> {
         let stored = resource.storing();
         let key = stored.key(target.namespace, target.name);
         let current = self.current(stored, &key).await?;
@@ -149,12 +153,12 @@ impl Update<'_> {
         Ok(is_another)
     }
 
-    /// What the client wants in the object's place, with what it may not change put back, its defaults and its owners.
-    /// What is changed from here on is owned by nobody.
+    /// What the client wants in the object's place, with what it may not change put back, its defaults and its field managers.
+    /// What is changed from here on has no field manager.
     ///
     /// # Errors
     /// 409 for a version or a UID that is not the present one's, 422 for what the validation of a view says.
-    pub fn prepare(&self, wanted: Value) -> Result<Changed, Status> {
+    pub fn prepare(&self, wanted: Value) -> Result<PreparedUpdate, Status> {
         let (resource, target, old) = (self.resource.storing(), &self.target, &self.current.object);
         let mut object = match &self.resource.view {
             Some(seen) => self.resource.stored(seen, wanted)?,
@@ -168,14 +172,14 @@ impl Update<'_> {
             Some(manager) => manager.update(resource, target.part, &mut object, given, old),
             None => managed_fields::set(&mut object, old["metadata"].get("managedFields").cloned()),
         }
-        Ok(Changed { object, is_conditional })
+        Ok(PreparedUpdate { object, is_conditional })
     }
 
     /// Validates. `is_changed` says that the object is no longer as it was prepared.
     ///
     /// # Errors
     /// 422 for what validation says.
-    pub fn check(&self, changed: &mut Changed, is_changed: bool) -> Result<(), Status> {
+    pub fn check(&self, changed: &mut PreparedUpdate, is_changed: bool) -> Result<(), Status> {
         let (resource, target, old) = (self.resource.storing(), &self.target, &self.current.object);
         let new = &mut changed.object;
         if is_changed {
@@ -190,7 +194,7 @@ impl Update<'_> {
         Err(Status::invalid(&resource.gvk, target.name, errors))
     }
 
-    fn checked(&self, wanted: Value) -> Result<Changed, Status> {
+    fn checked(&self, wanted: Value) -> Result<PreparedUpdate, Status> {
         let mut changed = self.prepare(wanted)?;
         self.check(&mut changed, false)?;
         Ok(changed)
@@ -204,11 +208,11 @@ impl Update<'_> {
     /// `companion` says.
     pub async fn commit(
         &mut self,
-        changed: Changed,
+        changed: PreparedUpdate,
         companion: Option<&dyn Companion>,
     ) -> Result<Option<Written>, Status> {
         let (resource, target) = (self.resource.storing(), &self.target);
-        let Changed { object, is_conditional } = changed;
+        let PreparedUpdate { object, is_conditional } = changed;
         let warnings = if target.part == Part::Main { resource.warnings(&object) } else { Vec::new() };
         let found = match self.write(resource, object, companion).await? {
             Ok(json) => {
@@ -260,15 +264,15 @@ impl Update<'_> {
         let write = Write { resource, new: &new, old: Some(&current.object) };
         let companion = companion.map(|companion| (companion, write));
         let with = service_ips::companions(resource, Some(&current.object), Some(&new));
-        let may_use_reserve = may_use_reserve(resource, target.part, &new, &current.object);
-        let replacement = Replacement { value: value.clone(), with, may_use_reserve };
+        let may_use_disk_reserve = may_use_disk_reserve(resource, target.part, &new, &current.object);
+        let replacement = Replacement { value: value.clone(), with, may_use_disk_reserve };
         let replaced = store.replace(current, replacement, companion).await?;
         Ok(replaced.map(|revision| encode::with_revision(&value, revision)))
     }
 }
 
 /// Whether the new object names a version; an error if it is not the present one.
-fn check_lock(resource: &Resource, target: &Change<'_>, new: &Value, current: &Current) -> Result<bool, Status> {
+fn check_lock(resource: &Resource, target: &UpdateTarget<'_>, new: &Value, current: &Current) -> Result<bool, Status> {
     let uid = meta::uid(new);
     let own_uid = meta::uid(&current.object);
     if !uid.is_empty() && uid != own_uid {
@@ -297,8 +301,8 @@ async fn resource_is_current(store: &Store, current: &Current) -> Result<bool, S
 
 /// Whether a full disk keeps this from nobody: what the kind says of itself, and steps of an object that goes, of which
 /// there are only so many or which only the cluster's own parts may take.
-fn may_use_reserve(resource: &Resource, part: Part, new: &Value, old: &Value) -> bool {
-    if resource.strategy.may_use_reserve(new) {
+fn may_use_disk_reserve(resource: &Resource, part: Part, new: &Value, old: &Value) -> bool {
+    if resource.strategy.may_use_disk_reserve(new) {
         return true;
     }
     let waits_for =

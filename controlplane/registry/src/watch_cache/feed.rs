@@ -15,7 +15,7 @@ use std::{
 };
 
 use coracle_store::{Backend, Event, EventBatch, RangeRequest, Revision, StoreError, WatchStream};
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -175,7 +175,7 @@ impl Feed {
                 // The stream is polled again, and keeps this task's waker.
                 Input::Kick => {}
                 Input::End(End::Failed(error)) => {
-                    tracing::warn!(error = %Chain(&error), "the watch of the store broke off");
+                    tracing::warn!(error = %ErrorChain(&error), "the watch of the store broke off");
                     match self.resume(&shutdown).await {
                         Some(resumed) => source.put(resumed),
                         None => break,
@@ -197,7 +197,7 @@ impl Feed {
             match resumed {
                 Ok(stream) => return Some(stream),
                 Err(StoreError::Closed) => return None,
-                Err(error) => tracing::error!(error = %Chain(&error), "cannot watch the store; trying again"),
+                Err(error) => tracing::error!(error = %ErrorChain(&error), "cannot watch the store; trying again"),
             }
             tokio::select! {
                 () = shutdown.cancelled() => return None,

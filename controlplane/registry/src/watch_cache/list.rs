@@ -6,7 +6,7 @@ use coracle_store::Revision;
 
 use super::{
     entry::Entry,
-    selection::{Scope, Selection},
+    selection::{KeyScope, Selection},
     snapshot::{Snapshot, first_key},
 };
 
@@ -69,7 +69,7 @@ pub struct Continue {
 pub(super) fn cut(snapshot: &Snapshot, request: &ListRequest, prefix: &str, total: Option<usize>) -> ListResult {
     let selection = &request.selection;
     let scope = first_key(&selection.scope, prefix);
-    if let Scope::Key(key) = &selection.scope {
+    if let KeyScope::Key(key) = &selection.scope {
         let entries = snapshot.get(key).filter(|entry| selection.selects(entry)).cloned().into_iter().collect();
         return ListResult { entries, revision: snapshot.revision(), next: None };
     }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use coracle_store::{Event, KeyValue, Revision};
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use imbl::OrdSet;
 use parking_lot::RwLock;
 
@@ -24,7 +24,7 @@ use super::{
     list::{ListAt, ListRequest, ListResult},
     pool::Pool,
     ring::{Group, Narrow, announce},
-    selection::{Scope, Selection},
+    selection::{KeyScope, Selection},
     snapshot::Snapshot,
     state::{Pin, State},
     watcher::Watcher,
@@ -137,7 +137,7 @@ impl ResourceCache {
         &self,
         group: &Group,
         cursor: &mut u64,
-        scope: &Scope,
+        scope: &KeyScope,
         limit: usize,
     ) -> Result<Vec<Arc<WatchEvent>>, WatchCacheError> {
         let state = self.state.read();
@@ -303,7 +303,7 @@ impl ResourceCache {
             _ => self.index(json),
         };
         Entry::decode(&source, index)
-            .inspect_err(|error| tracing::error!(key = %kv.key, error = %Chain(&error), "leaving out an object that cannot be read"))
+            .inspect_err(|error| tracing::error!(key = %kv.key, error = %ErrorChain(&error), "leaving out an object that cannot be read"))
             .map(Arc::new)
             .ok()
     }
@@ -387,10 +387,10 @@ impl Wake {
     }
 }
 
-fn concerns(scope: &Scope, event: &WatchEvent) -> bool {
+fn concerns(scope: &KeyScope, event: &WatchEvent) -> bool {
     match scope {
-        Scope::Resource => true,
-        Scope::Namespace(namespace) => event.entry.namespace() == Some(namespace),
-        Scope::Key(key) => event.entry.key() == key,
+        KeyScope::Resource => true,
+        KeyScope::Namespace(namespace) => event.entry.namespace() == Some(namespace),
+        KeyScope::Key(key) => event.entry.key() == key,
     }
 }

@@ -23,7 +23,7 @@ use super::{
     entry::Entry,
     event::{EventKind, WatchEvent},
     fields::FieldIndex,
-    selection::{Scope, Selection},
+    selection::{KeyScope, Selection},
 };
 
 /// The events are kept even if they are larger than the limit in bytes.
@@ -210,10 +210,10 @@ impl Narrow {
     pub(super) fn of(selection: &Selection, index: Option<&FieldIndex>) -> Option<Self> {
         let field = selection.field.as_ref().and_then(|(name, value)| Some((index?.position(name)?, value)));
         match (&selection.scope, field) {
-            (Scope::Key(key), _) => Some(Self::Key(key.as_str().into())),
+            (KeyScope::Key(key), _) => Some(Self::Key(key.as_str().into())),
             (_, Some((at, value))) => Some(Self::Field(at, value.as_str().into())),
-            (Scope::Namespace(namespace), None) => Some(Self::Namespace(namespace.as_str().into())),
-            (Scope::Resource, None) => None,
+            (KeyScope::Namespace(namespace), None) => Some(Self::Namespace(namespace.as_str().into())),
+            (KeyScope::Resource, None) => None,
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::api_resource::Text;
 
 /// Where the objects are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Scope {
+pub enum KeyScope {
     /// The whole resource.
     Resource,
     /// One namespace, by name.
@@ -23,7 +23,7 @@ pub type Filter = Arc<dyn Fn(&Entry) -> bool + Send + Sync>;
 #[derive(Clone)]
 pub struct Selection {
     /// Where they are.
-    pub scope: Scope,
+    pub scope: KeyScope,
     /// What they must satisfy beyond that.
     pub filter: Option<Filter>,
     /// An equality of an indexed field that the filter implies. Watchers that name one, such as `spec.nodeName` of a
@@ -34,7 +34,7 @@ pub struct Selection {
 impl Selection {
     /// Everything in `scope`.
     #[must_use]
-    pub fn of(scope: Scope) -> Self {
+    pub fn of(scope: KeyScope) -> Self {
         Self { scope, filter: None, field: None }
     }
 
@@ -56,9 +56,9 @@ impl Selection {
     #[must_use]
     pub fn selects(&self, entry: &Entry) -> bool {
         let in_scope = match &self.scope {
-            Scope::Resource => true,
-            Scope::Namespace(namespace) => entry.namespace() == Some(namespace),
-            Scope::Key(key) => entry.key() == key,
+            KeyScope::Resource => true,
+            KeyScope::Namespace(namespace) => entry.namespace() == Some(namespace),
+            KeyScope::Key(key) => entry.key() == key,
         };
         in_scope && self.filter.as_ref().is_none_or(|filter| filter(entry))
     }

@@ -7,7 +7,7 @@ use imbl::OrdSet;
 
 use super::{
     entry::{ByKey, Entry},
-    selection::{Scope, Selection},
+    selection::{KeyScope, Selection},
 };
 
 /// All objects of a resource at one revision. Cheap to make, to clone and to hold for a short time.
@@ -62,10 +62,10 @@ impl Snapshot {
 }
 
 /// The smallest key of a scope; all keys of the scope start with it.
-pub(super) fn first_key(scope: &Scope, prefix: &str) -> String {
+pub(super) fn first_key(scope: &KeyScope, prefix: &str) -> String {
     match scope {
-        Scope::Resource => prefix.to_owned(),
-        Scope::Namespace(namespace) => format!("{prefix}{namespace}/"),
-        Scope::Key(key) => key.clone(),
+        KeyScope::Resource => prefix.to_owned(),
+        KeyScope::Namespace(namespace) => format!("{prefix}{namespace}/"),
+        KeyScope::Key(key) => key.clone(),
     }
 }

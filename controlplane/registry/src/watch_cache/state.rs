@@ -13,7 +13,7 @@ use super::{
     WatchCacheLimits,
     entry::{ByKey, Entry},
     ring::{Groups, Ring},
-    selection::Scope,
+    selection::KeyScope,
     snapshot::Snapshot,
 };
 
@@ -88,11 +88,11 @@ impl State {
     }
 
     /// How many objects a scope has; `None` for a single key.
-    pub(super) fn count(&self, scope: &Scope) -> Option<usize> {
+    pub(super) fn count(&self, scope: &KeyScope) -> Option<usize> {
         match scope {
-            Scope::Resource => Some(self.entries.len()),
-            Scope::Namespace(namespace) => Some(self.counts.get(&**namespace).copied().unwrap_or_default()),
-            Scope::Key(_) => None,
+            KeyScope::Resource => Some(self.entries.len()),
+            KeyScope::Namespace(namespace) => Some(self.counts.get(&**namespace).copied().unwrap_or_default()),
+            KeyScope::Key(_) => None,
         }
     }
 }

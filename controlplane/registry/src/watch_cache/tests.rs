@@ -82,11 +82,11 @@ fn put_pod(key: &str, app: &str, node: &str) -> Op {
 }
 
 fn namespace(name: &str) -> Selection {
-    Selection::of(Scope::Namespace(name.to_owned()))
+    Selection::of(KeyScope::Namespace(name.to_owned()))
 }
 
 fn everything() -> Selection {
-    Selection::of(Scope::Resource)
+    Selection::of(KeyScope::Resource)
 }
 
 fn with_app(app: &'static str) -> Selection {

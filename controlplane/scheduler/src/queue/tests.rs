@@ -23,7 +23,7 @@ fn by(names: &[PluginName]) -> PluginSet {
 fn parked(queue: &mut SchedulingQueue, pod: PodInfo, refused_by: &[PluginName], now: Instant) -> PodUid {
     queue.add(pod, now);
     let uid = queue.pop().expect("the pod").uid.clone();
-    queue.park(&uid, by(refused_by), now);
+    queue.add_unschedulable(&uid, by(refused_by), now);
     uid
 }
 
@@ -46,7 +46,7 @@ fn a_parked_pod_comes_back_after_an_event_that_helps_and_its_backoff() {
     queue.flush(start + Duration::from_secs(60));
     assert_eq!(popped(&mut queue), None, "nothing has changed");
     let gone = pod("x", "1");
-    queue.move_on(&ClusterEvent::AssignedPodDeleted(&gone), start + Duration::from_millis(500));
+    queue.move_to_active_or_backoff(&ClusterEvent::AssignedPodDeleted(&gone), start + Duration::from_millis(500));
     assert_eq!(popped(&mut queue), None, "still backing off");
     assert_eq!(queue.next_flush(), Some(start + BACKOFF_INITIAL));
     queue.flush(start + BACKOFF_INITIAL);
@@ -80,7 +80,7 @@ fn an_event_wakes_only_those_whom_it_may_help() {
         (ClusterEvent::NodeAdded(&huge), vec!["large", "shy"]),
     ];
     for (event, expected) in events {
-        queue.move_on(&event, later);
+        queue.move_to_active_or_backoff(&event, later);
         let mut woken: Vec<String> = std::iter::from_fn(|| popped(&mut queue)).collect();
         woken.sort();
         assert_eq!(woken, expected, "{event:?}");
@@ -92,7 +92,7 @@ fn an_event_wakes_only_those_whom_it_may_help() {
                 _ => by(&[PluginName::VolumeBinding]),
             };
             // As if that were long ago: no back-off is in the way.
-            queue.park(&PodUid(name.as_str().into()), refused_by, start);
+            queue.add_unschedulable(&PodUid(name.as_str().into()), refused_by, start);
         }
     }
 }
@@ -106,7 +106,7 @@ fn a_gated_pod_is_not_tried_before_its_last_gate_is_gone() {
     };
     queue.add(gated(json!([{"name": "a"}, {"name": "b"}])), now);
     queue.add(gated(json!([{"name": "b"}])), now);
-    queue.move_on(&ClusterEvent::NodeAdded(&info(&node("n", "4"))), now);
+    queue.move_to_active_or_backoff(&ClusterEvent::NodeAdded(&info(&node("n", "4"))), now);
     queue.flush(now + UNSCHEDULABLE_MAX);
     assert_eq!((popped(&mut queue), queue.lengths().gated), (None, 1));
     queue.add(gated(json!([])), now);
@@ -161,14 +161,14 @@ fn a_removed_pod_is_forgotten_in_every_state() {
     }
     let by_name = |name: &str| PodUid(name.into());
     while popped(&mut queue).is_some() {}
-    queue.park(&by_name("parked"), PluginSet::default(), now);
+    queue.add_unschedulable(&by_name("parked"), PluginSet::default(), now);
     queue.retry(&by_name("backoff"), now);
     queue.remove(&by_name("active"));
     queue.add(pod("active", "1"), now);
     for name in ["active", "flight", "parked", "backoff"] {
         queue.remove(&by_name(name));
     }
-    queue.move_on(&ClusterEvent::AssignedPodDeleted(&pod("x", "1")), now);
+    queue.move_to_active_or_backoff(&ClusterEvent::AssignedPodDeleted(&pod("x", "1")), now);
     queue.flush(now + Duration::from_secs(1000));
     assert_eq!((popped(&mut queue), queue.next_flush(), queue.entries.len()), (None, None, 0));
 }
@@ -238,7 +238,7 @@ fn an_attempt_that_took_long_is_paid_with_a_longer_backoff() {
     queue.add(label("0"), start);
     let uid = queue.pop().expect("p").uid.clone();
     queue.charge(&uid, Duration::from_millis(1500), start);
-    queue.park(&uid, by(&[PluginName::InterPodAffinity]), start);
+    queue.add_unschedulable(&uid, by(&[PluginName::InterPodAffinity]), start);
     for second in 1..30 {
         let now = start + Duration::from_secs(second);
         queue.add(label(&second.to_string()), now);

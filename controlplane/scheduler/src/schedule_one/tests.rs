@@ -25,8 +25,8 @@ fn algorithm() -> Algorithm {
 fn place(algorithm: &mut Algorithm, pod: &PodInfo, cache: &Cache) -> Result<String, String> {
     match algorithm.schedule(&mut CycleState::default(), pod, &cache.snapshot()) {
         Ok(node) => Ok(node.name.clone()),
-        Err(NotPlaced::Unschedulable(diagnosis)) => Err(diagnosis.to_string()),
-        Err(NotPlaced::Error(status)) => Err(status.message()),
+        Err(SchedulingFailure::Unschedulable(diagnosis)) => Err(diagnosis.to_string()),
+        Err(SchedulingFailure::Error(status)) => Err(status.message()),
     }
 }
 
@@ -61,7 +61,7 @@ fn who_has_refused_a_pod_is_known() {
     cache.set_node(&node_with("c", json!({"unschedulable": true}), json!({})));
     let snapshot = cache.snapshot();
     let refused = algorithm().schedule(&mut CycleState::default(), &pod("p", "2"), &snapshot);
-    let Err(NotPlaced::Unschedulable(diagnosis)) = refused else { panic!("it fits") };
+    let Err(SchedulingFailure::Unschedulable(diagnosis)) = refused else { panic!("it fits") };
     let expected: PluginSet = [PluginName::NodeResourcesFit, PluginName::NodeUnschedulable].into_iter().collect();
     assert_eq!(diagnosis.refused_by, expected);
 }

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use rustix::{
     fs::{FallocateFlags, fallocate, statvfs},
     io::{Errno, retry_on_intr},
@@ -55,7 +55,7 @@ impl Reserve {
         let whole = match statvfs(dir) {
             Ok(disk) => BYTES.min(disk.f_blocks.saturating_mul(disk.f_frsize) / PART),
             Err(error) => {
-                tracing::warn!(path = %dir.display(), error = %Chain(&error), "no reserve: cannot tell how large the disk is");
+                tracing::warn!(path = %dir.display(), error = %ErrorChain(&error), "no reserve: cannot tell how large the disk is");
                 0
             }
         };
@@ -91,16 +91,16 @@ impl Reserve {
         }
         let left = self.bytes.saturating_sub(missing.next_multiple_of(PIECE));
         if let Err(error) = File::options().write(true).open(&self.path).and_then(|file| file.set_len(left)) {
-            tracing::error!(path = %self.path.display(), error = %Chain(&error), "cannot give up the reserve");
+            tracing::error!(path = %self.path.display(), error = %ErrorChain(&error), "cannot give up the reserve");
             return false;
         }
         let for_database = self.lacking.take().map_or(Ok(()), |bytes| self.room.for_database(bytes));
         let log_bytes = LOG_BYTES.min(self.whole).min(self.room.log_bytes() + STEP.max(batch_bytes));
         for error in [for_database, self.room.for_log(log_bytes)].into_iter().filter_map(Result::err) {
             if error.kind() == io::ErrorKind::StorageFull {
-                tracing::debug!(error = %Chain(&error), "somebody else took the room that was given up");
+                tracing::debug!(error = %ErrorChain(&error), "somebody else took the room that was given up");
             } else {
-                tracing::warn!(error = %Chain(&error), "cannot use the room that was given up");
+                tracing::warn!(error = %ErrorChain(&error), "cannot use the room that was given up");
             }
         }
         self.bytes = left;
@@ -137,7 +137,7 @@ impl Reserve {
     /// Keeps the log's blocks, which a checkpoint has just given back.
     pub(super) fn keep_log(&self) {
         if let Err(error) = self.room.for_log(LOG_BYTES.min(self.whole)) {
-            tracing::debug!(error = %Chain(&error), "no room for the write-ahead log");
+            tracing::debug!(error = %ErrorChain(&error), "no room for the write-ahead log");
         }
     }
 
@@ -150,7 +150,9 @@ impl Reserve {
                     tracing::info!("the disk has room again");
                 }
             }
-            Err(error) => tracing::debug!(path = %self.path.display(), error = %Chain(&error), "no room for a reserve"),
+            Err(error) => {
+                tracing::debug!(path = %self.path.display(), error = %ErrorChain(&error), "no room for a reserve")
+            }
         }
     }
 

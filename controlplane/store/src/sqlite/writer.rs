@@ -13,7 +13,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use rusqlite::{Connection, ErrorCode, ffi, params};
 use tokio::sync::mpsc;
 
@@ -97,12 +97,12 @@ impl Writer {
                 Ok(true) => {}
                 Ok(false) => return self.jobs.blocking_recv(),
                 Err(error) if is_fatal(&error) => {
-                    tracing::error!(error = %Chain(&error), "closing the store: the state of the disk is in doubt");
+                    tracing::error!(error = %ErrorChain(&error), "closing the store: the state of the disk is in doubt");
                     return None;
                 }
                 Err(error) => {
                     // No retry here: the next job tries again, or fails with what its caller can act on.
-                    tracing::warn!(error = %Chain(&error), "could not reclaim space in the store");
+                    tracing::warn!(error = %ErrorChain(&error), "could not reclaim space in the store");
                     return self.jobs.blocking_recv();
                 }
             }
@@ -310,7 +310,7 @@ impl Writer {
     fn fail(&self, replies: Vec<Reply<TxnOutcome>>, source: rusqlite::Error) -> Next {
         let fatal = !self.roll_back() || is_fatal(&source);
         if fatal {
-            tracing::error!(error = %Chain(&source), "closing the store: the state of the disk is in doubt");
+            tracing::error!(error = %ErrorChain(&source), "closing the store: the state of the disk is in doubt");
         }
         if !is_full(&source) {
             *self.shared.failure.lock() = Some(format!("cannot write to {}: {source}", self.shared.dir.display()));
@@ -329,7 +329,7 @@ impl Writer {
         }
         let undone = self.connection.execute_batch("ROLLBACK");
         if let Err(error) = &undone {
-            tracing::error!(error = %Chain(&error), "could not roll back a failed batch");
+            tracing::error!(error = %ErrorChain(&error), "could not roll back a failed batch");
         }
         undone.is_ok()
     }
@@ -369,11 +369,11 @@ impl Writer {
         drop(jobs);
         // Whoever copies the database alone gets all of it.
         if let Err(error) = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
-            tracing::warn!(error = %Chain(&error), "could not empty the write-ahead log");
+            tracing::warn!(error = %ErrorChain(&error), "could not empty the write-ahead log");
         }
         reserve.keep_log();
         if let Err((_, error)) = connection.close() {
-            tracing::warn!(error = %Chain(&error), "could not close the store cleanly");
+            tracing::warn!(error = %ErrorChain(&error), "could not close the store cleanly");
         }
         drop((reserve, lock));
     }

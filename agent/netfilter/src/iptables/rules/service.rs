@@ -13,7 +13,7 @@ use std::{
 use ipnet::IpNet;
 
 use super::{
-    EXTERNAL_PREFIX, FIREWALL_PREFIX, Frame, LOCAL_PREFIX, MARK_MASQ, REFUSE_OTHERS, REFUSE_TCP, SERVICE_PREFIX,
+    BaseRules, EXTERNAL_PREFIX, FIREWALL_PREFIX, LOCAL_PREFIX, MARK_MASQ, REFUSE_OTHERS, REFUSE_TCP, SERVICE_PREFIX,
     balance::{balance, port_hash},
 };
 use crate::{
@@ -27,7 +27,7 @@ const OWN_CHAINS: &str = "CORACLE-";
 
 /// The rules of one Service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Fragment {
+pub struct ServiceRules {
     /// nat chains of its own.
     pub chains: BTreeMap<String, Vec<String>>,
     /// Its rules in [`super::SERVICES`].
@@ -44,7 +44,7 @@ pub struct Fragment {
     pub udp: Targets,
 }
 
-impl Fragment {
+impl ServiceRules {
     /// All rules of the nat table, and all of the filter table, with jumps made harmless: for trying, in a chain that
     /// nothing leads to, whether the kernel takes them.
     #[must_use]
@@ -62,30 +62,30 @@ fn harmless(rule: &str) -> String {
     }
 }
 
-impl Frame {
+impl BaseRules {
     /// The rules of one Service.
     #[must_use]
-    pub fn fragment(&self, key: &ServiceKey, view: &ServiceView) -> Fragment {
+    pub fn service(&self, key: &ServiceKey, view: &ServiceView) -> ServiceRules {
         let view = self.without_stolen_addresses(key, view);
-        let mut fragment = Fragment::default();
+        let mut service = ServiceRules::default();
         for ports in &view.ports {
             let port = &ports.port;
             let label = if port.name.is_empty() { key.to_string() } else { format!("{key}:{}", port.name) };
-            let one = OnePort { frame: self, view: &view, ports, label, hash: port_hash(key, port) };
-            one.translate(&mut fragment);
-            one.refuse(&mut fragment);
+            let one = OnePort { base: self, view: &view, ports, label, hash: port_hash(key, port) };
+            one.translate(&mut service);
+            one.refuse(&mut service);
             if port.protocol == Protocol::Udp {
                 let allowed: BTreeSet<IpAddr> = ports.serving.iter().copied().collect();
                 let balancers = view.external_ips_of(port).chain(view.balancer_ips_of(port));
                 for ip in view.cluster_ips.iter().copied().chain(balancers) {
-                    fragment.udp.services.insert((ip, port.port), allowed.clone());
+                    service.udp.services.insert((ip, port.port), allowed.clone());
                 }
                 if let Some(node_port) = port.node_port {
-                    fragment.udp.node_ports.insert(node_port, allowed);
+                    service.udp.node_ports.insert(node_port, allowed);
                 }
             }
         }
-        fragment
+        service
     }
 
     /// Addresses inside the service CIDR are cluster IPs, and those of pods are pods': as an external address one would
@@ -105,7 +105,7 @@ impl Frame {
 
 /// One port of a Service on its way to rules.
 struct OnePort<'a> {
-    frame: &'a Frame,
+    base: &'a BaseRules,
     view: &'a ServiceView,
     ports: &'a PortView,
     label: String,
@@ -137,13 +137,13 @@ impl OnePort<'_> {
         format!("-d {} {} {verdict}", IpNet::from(ip), matches(&self.ports.port, self.ports.port.port, &self.label))
     }
 
-    fn translate(&self, fragment: &mut Fragment) {
+    fn translate(&self, service: &mut ServiceRules) {
         let (view, port) = (self.view, &self.ports.port);
         let mut choose = |local: bool, endpoints: &[Endpoint]| {
             if !endpoints.is_empty() {
-                fragment.hairpins.extend(endpoints.iter().filter(|e| e.local).map(|e| e.address.ip()));
+                service.hairpins.extend(endpoints.iter().filter(|e| e.local).map(|e| e.address.ip()));
                 let rules = balance(port, endpoints, view.affinity_secs, &self.hash);
-                fragment.chains.insert(self.policy_chain(local), rules);
+                service.chains.insert(self.policy_chain(local), rules);
             }
         };
         // Also for external policy `Local`: pods of this node go there.
@@ -155,41 +155,41 @@ impl OnePort<'_> {
         }
         if !self.internal().is_empty() {
             self.lead(
-                fragment,
+                service,
                 view.cluster_ips.iter().copied(),
                 &format!("-j {}", self.policy_chain(view.internal_local)),
             );
         }
         if self.accessible() && !self.ports.cluster.is_empty() {
-            self.translate_external(fragment);
+            self.translate_external(service);
         }
     }
 
     /// Adds the ways from addresses into a chain: where packets to such an address come by.
-    fn lead(&self, fragment: &mut Fragment, ips: impl Iterator<Item = IpAddr>, jump: &str) {
+    fn lead(&self, service: &mut ServiceRules, ips: impl Iterator<Item = IpAddr>, jump: &str) {
         for ip in ips {
-            let inside = self.frame.0.is_of_services(&ip);
-            let list = if inside { &mut fragment.services } else { &mut fragment.externals };
+            let inside = self.base.0.is_of_services(&ip);
+            let list = if inside { &mut service.services } else { &mut service.externals };
             list.push(self.to_address(ip, jump));
         }
     }
 
-    fn translate_external(&self, fragment: &mut Fragment) {
+    fn translate_external(&self, service: &mut ServiceRules) {
         let (view, port) = (self.view, &self.ports.port);
         let external = self.name(EXTERNAL_PREFIX);
         let jump = format!("-j {external}");
-        self.lead(fragment, view.external_ips_of(port), &jump);
+        self.lead(service, view.external_ips_of(port), &jump);
         if let Some(node_port) = port.node_port {
-            fragment.node_ports.push(format!("{} {jump}", matches(port, node_port, &self.label)));
+            service.node_ports.push(format!("{} {jump}", matches(port, node_port, &self.label)));
         }
         let mut balancer_jump = jump.clone();
         if let (Some(ranges), false) = (&view.source_ranges, view.balancer_ips.is_empty()) {
             let firewall = self.name(FIREWALL_PREFIX);
             balancer_jump = format!("-j {firewall}");
-            fragment.chains.insert(firewall, self.firewall(ranges, &jump));
+            service.chains.insert(firewall, self.firewall(ranges, &jump));
         }
-        self.lead(fragment, view.balancer_ips_of(port), &balancer_jump);
-        fragment.chains.insert(external, self.external_rules());
+        self.lead(service, view.balancer_ips_of(port), &balancer_jump);
+        service.chains.insert(external, self.external_rules());
     }
 
     fn external_rules(&self) -> Vec<String> {
@@ -198,7 +198,7 @@ impl OnePort<'_> {
             // The answer must come back through here, whichever node the endpoint is on.
             return vec![format!("-j {MARK_MASQ}"), format!("-j {cluster}")];
         }
-        let mut rules: Vec<String> = self.frame.own_pods().iter().map(|from| format!("{from} -j {cluster}")).collect();
+        let mut rules: Vec<String> = self.base.own_pods().iter().map(|from| format!("{from} -j {cluster}")).collect();
         // The node's own packets may have the external address as their source.
         rules.push(format!("-m addrtype --src-type LOCAL -j {MARK_MASQ}"));
         rules.push(format!("-m addrtype --src-type LOCAL -j {cluster}"));
@@ -215,7 +215,7 @@ impl OnePort<'_> {
             // As iptables-save prints it.
             .map(|range| if range.prefix_len() == 0 { jump.to_owned() } else { format!("-s {range} {jump}") })
             .collect();
-        let node_may = self.frame.0.node_ip.is_some_and(|ip| ranges.iter().any(|range| range.contains(&ip)));
+        let node_may = self.base.0.node_ip.is_some_and(|ip| ranges.iter().any(|range| range.contains(&ip)));
         if node_may {
             // Where the balancer's address is also on the node, its own packets come from there.
             rules.extend(self.view.balancer_ips.iter().map(|ip| format!("-s {} {jump}", IpNet::from(*ip))));
@@ -224,7 +224,7 @@ impl OnePort<'_> {
     }
 
     /// What was not translated because nobody can take it, or nobody may.
-    fn refuse(&self, fragment: &mut Fragment) {
+    fn refuse(&self, service: &mut ServiceRules) {
         let (view, port) = (self.view, &self.ports.port);
         let nobody = self.ports.cluster.is_empty();
         let refuse = if port.protocol == Protocol::Tcp { REFUSE_TCP } else { REFUSE_OTHERS };
@@ -232,21 +232,21 @@ impl OnePort<'_> {
         if let Some(verdict) = verdict(self.internal().is_empty()) {
             // Without any endpoint the last rule rejects, for the whole service CIDR: a Service inside gets its first
             // endpoint without a change of this table.
-            let covered = |ip: &IpAddr| nobody && self.frame.0.is_of_services(ip);
+            let covered = |ip: &IpAddr| nobody && self.base.0.is_of_services(ip);
             let ips = view.cluster_ips.iter().filter(|ip| !covered(ip));
-            fragment.unserved.extend(ips.map(|ip| self.to_address(*ip, verdict)));
+            service.unserved.extend(ips.map(|ip| self.to_address(*ip, verdict)));
         }
         let unserved = self.external().is_empty();
         if let Some(verdict) = verdict(unserved) {
-            fragment.unserved.extend(view.external_ips_of(port).map(|ip| self.to_address(ip, verdict)));
+            service.unserved.extend(view.external_ips_of(port).map(|ip| self.to_address(ip, verdict)));
             if let Some(node_port) = port.node_port {
                 let matches = matches(port, node_port, &self.label);
                 // iptables-save keeps the order of matches.
-                fragment.unserved.push(format!("{matches} -m addrtype --dst-type LOCAL {verdict}"));
+                service.unserved.push(format!("{matches} -m addrtype --dst-type LOCAL {verdict}"));
             }
         }
         if let Some(verdict) = verdict(unserved || view.source_ranges.is_some()) {
-            fragment.unserved.extend(view.balancer_ips_of(port).map(|ip| self.to_address(ip, verdict)));
+            service.unserved.extend(view.balancer_ips_of(port).map(|ip| self.to_address(ip, verdict)));
         }
     }
 }

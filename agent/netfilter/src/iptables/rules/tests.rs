@@ -17,9 +17,9 @@ use crate::{
 const POD: &str = "10.244.1.9";
 const NODE: &str = "192.168.0.1";
 
-fn frame() -> Frame {
+fn base() -> BaseRules {
     let network = ServiceNetwork::new(&["10.244.0.0/16".parse().unwrap()], &["10.96.0.0/16".parse().unwrap()]);
-    Frame::new(network.with_pod_interface(Some("coracle0".into())).with_node_ip(NODE.parse().ok()))
+    BaseRules::new(network.with_pod_interface(Some("coracle0".into())).with_node_ip(NODE.parse().ok()))
 }
 
 /// Ready endpoints of one port.
@@ -53,9 +53,9 @@ fn web() -> ServiceView {
 }
 
 fn tracer(views: &[(&str, ServiceView)]) -> Tracer {
-    let frame = frame();
-    let fragments: Vec<Fragment> = views.iter().map(|(name, view)| frame.fragment(&key(name), view)).collect();
-    Tracer::new(frame.nat(fragments.iter()), frame.filter(fragments.iter()), &[NODE, "127.0.0.1"])
+    let base = base();
+    let services: Vec<ServiceRules> = views.iter().map(|(name, view)| base.service(&key(name), view)).collect();
+    Tracer::new(base.nat(services.iter()), base.filter(services.iter()), &[NODE, "127.0.0.1"])
 }
 
 fn to(address: &str) -> Outcome {
@@ -68,27 +68,27 @@ fn masqueraded(address: &str) -> Outcome {
 
 #[test]
 fn one_service_is_this_text() {
-    let frame = frame();
-    let fragment = frame.fragment(&key("web"), &web());
-    let nat = transaction("nat", &reconcile(&Chains::new(), &frame.nat([&fragment].into_iter())));
-    let filter = transaction("filter", &reconcile(&Chains::new(), &frame.filter([&fragment].into_iter())));
+    let base = base();
+    let service = base.service(&key("web"), &web());
+    let nat = transaction("nat", &reconcile(&Chains::new(), &base.nat([&service].into_iter())));
+    let filter = transaction("filter", &reconcile(&Chains::new(), &base.filter([&service].into_iter())));
     assert_eq!(nat + &filter, include_str!("golden/web.rules"));
 }
 
 #[test]
 fn affinity_and_node_port_are_this_text() {
-    let frame = frame();
+    let base = base();
     let mut view = web();
     view.affinity_secs = Some(600);
     view.ports[0].port.node_port = Some(30080);
     view.ports[0].cluster.truncate(2);
-    let fragment = frame.fragment(&key("web"), &view);
-    let text: Vec<String> = fragment
+    let service = base.service(&key("web"), &view);
+    let text: Vec<String> = service
         .chains
         .iter()
         .flat_map(|(name, rules)| rules.iter().map(move |rule| format!("{name} {rule}")))
-        .chain(fragment.services.iter().map(|rule| format!("{SERVICES} {rule}")))
-        .chain(fragment.node_ports.iter().map(|rule| format!("{NODE_PORTS} {rule}")))
+        .chain(service.services.iter().map(|rule| format!("{SERVICES} {rule}")))
+        .chain(service.node_ports.iter().map(|rule| format!("{NODE_PORTS} {rule}")))
         .collect();
     assert_eq!(text.join("\n") + "\n", include_str!("golden/affinity.rules"));
 }
@@ -242,8 +242,8 @@ fn both_policies_local_need_no_chain_for_the_cluster_ip_alone() {
     let mut view = web();
     view.internal_local = true;
     view.external_local = true;
-    let fragment = frame().fragment(&key("web"), &view);
-    assert!(fragment.chains.keys().all(|name| name.starts_with(LOCAL_PREFIX)), "{:?}", fragment.chains);
+    let service = base().service(&key("web"), &view);
+    assert!(service.chains.keys().all(|name| name.starts_with(LOCAL_PREFIX)), "{:?}", service.chains);
     check(view, &[(POD, "10.96.0.10:80", 0, to("10.244.1.2:8080"))]);
 }
 
@@ -274,8 +274,8 @@ fn an_external_address_takes_no_other_services_cluster_ip() {
     thief.cluster_ips = vec![[10, 96, 0, 66].into()];
     thief.external_ips = vec![[10, 96, 0, 10].into()];
     thief.balancer_ips = vec![[10, 96, 0, 11].into()];
-    let fragment = frame().fragment(&key("thief"), &thief);
-    let text = format!("{fragment:?}");
+    let service = base().service(&key("thief"), &thief);
+    let text = format!("{service:?}");
     assert!(!text.contains("10.96.0.10") && !text.contains("10.96.0.11"), "{text}");
 }
 
@@ -283,7 +283,7 @@ fn an_external_address_takes_no_other_services_cluster_ip() {
 fn an_external_address_takes_no_pods_address() {
     let mut thief = exposed();
     thief.external_ips = vec![[10, 244, 9, 9].into()];
-    let text = format!("{:?}", frame().fragment(&key("thief"), &thief));
+    let text = format!("{:?}", base().service(&key("thief"), &thief));
     assert!(!text.contains("10.244.9.9"), "{text}");
 }
 
@@ -300,8 +300,8 @@ fn what_is_withheld_is_in_no_rule() {
         for ip in [view.external_ips[0], view.balancer_ips[0]] {
             view.withheld.insert((ip, Protocol::Tcp, 22));
         }
-        let fragment = frame().fragment(&key("web"), &view);
-        let rules = fragment.services.iter().chain(&fragment.externals).chain(&fragment.unserved);
+        let service = base().service(&key("web"), &view);
+        let rules = service.services.iter().chain(&service.externals).chain(&service.unserved);
         let external: Vec<&String> = rules.filter(|rule| rule.contains("203.0.113.")).collect();
         assert!(external.iter().any(|rule| rule.contains("--dport 80")), "{external:#?}");
         assert!(!external.iter().any(|rule| rule.contains("--dport 22")), "{external:#?}");
@@ -313,8 +313,8 @@ fn flows_to_what_still_answers_are_left_alone() {
     let mut view = web();
     view.ports[0].port.protocol = Protocol::Udp;
     view.ports[0].serving.push([10, 244, 9, 9].into());
-    let fragment = frame().fragment(&key("web"), &view);
-    let allowed = &fragment.udp.services[&([10, 96, 0, 10].into(), 80)];
+    let service = base().service(&key("web"), &view);
+    let allowed = &service.udp.services[&([10, 96, 0, 10].into(), 80)];
     assert!(allowed.contains(&IpAddr::from([10, 244, 9, 9])), "chosen or not, it drains: {allowed:?}");
 }
 
@@ -322,7 +322,7 @@ fn flows_to_what_still_answers_are_left_alone() {
 fn rules_on_trial_lead_nowhere() {
     let mut view = exposed();
     view.external_local = true;
-    let (nat, _) = frame().fragment(&key("web"), &view).trial();
+    let (nat, _) = base().service(&key("web"), &view).trial();
     assert!(nat.iter().any(|rule| rule.contains("--to-destination")));
     assert!(nat.iter().all(|rule| !rule.contains("-j CORACLE-")), "{nat:#?}");
 }
@@ -343,18 +343,18 @@ fn affinity_returns_to_the_endpoint_of_the_first_connection() {
 
 #[test]
 fn without_service_cidrs_every_service_without_endpoints_is_rejected_by_itself() {
-    let frame = Frame::new(ServiceNetwork::default());
+    let base = BaseRules::new(ServiceNetwork::default());
     let mut view = web();
     view.ports[0] = view_of(view.ports[0].port.clone(), vec![]);
-    let fragment = frame.fragment(&key("web"), &view);
+    let service = base.service(&key("web"), &view);
     assert_eq!(
-        fragment.unserved,
+        service.unserved,
         [
             "-d 10.96.0.10/32 -p tcp -m comment --comment \"default/web:http\" -m tcp --dport 80 -j REJECT --reject-with \
           tcp-reset"
         ]
     );
-    assert!(fragment.services.is_empty() && fragment.chains.is_empty());
+    assert!(service.services.is_empty() && service.chains.is_empty());
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::{
     engine::Refusal,
     iptables::{
         IptablesError,
-        rules::{Fragment, TRIAL},
+        rules::{ServiceRules, TRIAL},
     },
     service::ServiceKey,
 };
@@ -46,12 +46,12 @@ impl Writer {
             return Err(error);
         }
         for (key, why) in culprits {
-            let Some(fragment) = self.written.remove(&key) else { continue };
-            self.count_hairpins(&fragment, &Fragment::default());
+            let Some(service) = self.written.remove(&key) else { continue };
+            self.count_hairpins(&service, &ServiceRules::default());
             tracing::error!(service = %key, why, "the kernel refuses the rules of this Service: it has none here");
             let uid = self.uids.get(&key).cloned();
             self.news.push(Refusal { service: key.clone(), uid, why: why.clone() });
-            self.refused.insert(key, Refused { fragment, why });
+            self.refused.insert(key, Refused { service, why });
         }
         self.refused_at = Some(Instant::now());
         self.write_difference().map(drop)
@@ -64,18 +64,18 @@ impl Writer {
         }
         for (key, refused) in std::mem::take(&mut self.refused) {
             tracing::debug!(service = %key, why = refused.why, "try refused rules again");
-            self.count_hairpins(&Fragment::default(), &refused.fragment);
-            self.written.insert(key, refused.fragment);
+            self.count_hairpins(&ServiceRules::default(), &refused.service);
+            self.written.insert(key, refused.service);
         }
         self.suspect = true;
     }
 
     fn culprits(&self, candidates: &[ServiceKey]) -> Result<Vec<(ServiceKey, String)>, IptablesError> {
         // Rules of one shape are refused together: a module is there or not.
-        let mut shapes: BTreeMap<BTreeSet<String>, Vec<(&ServiceKey, &Fragment)>> = BTreeMap::new();
+        let mut shapes: BTreeMap<BTreeSet<String>, Vec<(&ServiceKey, &ServiceRules)>> = BTreeMap::new();
         for key in candidates {
-            if let Some((key, fragment)) = self.written.get_key_value(key) {
-                shapes.entry(shape(fragment)).or_default().push((key, fragment));
+            if let Some((key, service)) = self.written.get_key_value(key) {
+                shapes.entry(shape(service)).or_default().push((key, service));
             }
         }
         let mut culprits = Vec::new();
@@ -89,12 +89,12 @@ impl Writer {
 
     fn halve(
         &self,
-        group: &[(&ServiceKey, &Fragment)],
+        group: &[(&ServiceKey, &ServiceRules)],
         left: &mut usize,
         culprits: &mut Vec<(ServiceKey, String)>,
     ) -> Result<(), IptablesError> {
-        let fragments: Vec<&Fragment> = group.iter().map(|(_, fragment)| *fragment).collect();
-        let Some(why) = self.try_rules(&fragments)? else { return Ok(()) };
+        let services: Vec<&ServiceRules> = group.iter().map(|(_, service)| *service).collect();
+        let Some(why) = self.try_rules(&services)? else { return Ok(()) };
         *left = left.saturating_sub(1);
         if group.len() == 1 || *left == 0 {
             culprits.extend(group.iter().map(|(key, _)| ((*key).clone(), why.clone())));
@@ -106,10 +106,10 @@ impl Writer {
     }
 
     /// Why these rules are refused, if they are.
-    fn try_rules(&self, fragments: &[&Fragment]) -> Result<Option<String>, IptablesError> {
+    fn try_rules(&self, services: &[&ServiceRules]) -> Result<Option<String>, IptablesError> {
         let (mut nat, mut filter) = (Vec::new(), Vec::new());
-        for fragment in fragments {
-            let (more_nat, more_filter) = fragment.trial();
+        for service in services {
+            let (more_nat, more_filter) = service.trial();
             nat.extend(more_nat);
             filter.extend(more_filter);
         }
@@ -129,8 +129,8 @@ impl Writer {
 }
 
 /// Matches, protocols and targets that the rules need of the kernel.
-fn shape(fragment: &Fragment) -> BTreeSet<String> {
-    let (nat, filter) = fragment.trial();
+fn shape(service: &ServiceRules) -> BTreeSet<String> {
+    let (nat, filter) = service.trial();
     let mut shape = BTreeSet::new();
     for rule in nat.iter().chain(&filter) {
         let words: Vec<&str> = rule.split(' ').collect();

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use coracle_api::status::{Reason, Status};
 use coracle_relay::relay;
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use futures::TryStreamExt;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt as _, BodyStream, Empty, Limited};
@@ -131,7 +131,7 @@ pub(super) fn joined(server: &State, client: OnUpgrade, response: &mut Response<
 async fn join(client: OnUpgrade, node: OnUpgrade) {
     match tokio::time::timeout(ANSWER_TIMEOUT, async { tokio::try_join!(client, node) }).await {
         Ok(Ok((client, node))) => relay(TokioIo::new(client), TokioIo::new(node)).await,
-        Ok(Err(error)) => tracing::debug!(error = %Chain(&error), "upgrade failed"),
+        Ok(Err(error)) => tracing::debug!(error = %ErrorChain(&error), "upgrade failed"),
         Err(_) => tracing::debug!("upgrade was not taken in time"),
     }
 }

@@ -13,7 +13,7 @@ use std::{
 use coracle_api::meta;
 use coracle_registry::{
     resource::Resource,
-    watch_cache::{Entry, EventKind, Scope, Selection, WatchCacheError, Watcher},
+    watch_cache::{Entry, EventKind, KeyScope, Selection, WatchCacheError, Watcher},
 };
 use coracle_store::Revision;
 use parking_lot::Mutex;
@@ -106,7 +106,7 @@ impl Graph {
 
     /// Starts over; pods that are known need not be read again.
     fn fill(&self, placements: &mut Placements) -> Watcher {
-        let everything = Selection::of(Scope::Resource);
+        let everything = Selection::of(KeyScope::Resource);
         let (snapshot, watcher) = self.pods.cache.snapshot_and_watch(everything.clone());
         for pods in placements.nodes.values_mut() {
             pods.retain(|key, placed| snapshot.get(key).is_some_and(|entry| entry.create_revision() == placed.created));

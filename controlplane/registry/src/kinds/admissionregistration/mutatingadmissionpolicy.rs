@@ -7,10 +7,11 @@ use serde_json::Value;
 
 use super::policies;
 use crate::{
-    cells::{self, AGE, NAME, integer, items, string, text},
+    cells::{self, AGE, NAME, integer, text},
     check,
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy},
+    value::{self, items, string},
 };
 
 /// The strategy of MutatingAdmissionPolicies.
@@ -89,7 +90,7 @@ impl Strategy for MutatingAdmissionPolicy {
         let spec = &object["spec"];
         vec![
             cells::name(object),
-            cells::len(&spec["mutations"]).into(),
+            value::len(&spec["mutations"]).into(),
             policies::param_kind(spec).into(),
             cells::age(object, now_secs),
         ]

@@ -9,9 +9,10 @@ use serde_json::Value;
 
 use super::rules;
 use crate::{
-    cells::{self, AGE, NAME, items, string, text},
+    cells::{self, AGE, NAME, text},
     check, fill,
     strategy::Column,
+    value::{items, string},
 };
 
 /// Shown for what was not said.

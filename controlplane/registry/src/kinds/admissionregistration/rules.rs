@@ -8,8 +8,8 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::{
-    cells::{items, string},
     check, fill,
+    value::{items, string},
 };
 
 const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];

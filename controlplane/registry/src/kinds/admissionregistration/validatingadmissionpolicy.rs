@@ -7,10 +7,11 @@ use serde_json::Value;
 
 use super::policies;
 use crate::{
-    cells::{self, AGE, NAME, integer, items, string, text},
+    cells::{self, AGE, NAME, integer, text},
     check, fill,
     lifecycle::Lifecycle,
     strategy::{ALL_METADATA, BuiltIn, Column, ResourceInfo, Strategy, Subresource},
+    value::{self, items, string},
 };
 
 /// The strategy of ValidatingAdmissionPolicies.
@@ -87,7 +88,7 @@ impl Strategy for ValidatingAdmissionPolicy {
         let spec = &object["spec"];
         vec![
             cells::name(object),
-            cells::len(&spec["validations"]).into(),
+            value::len(&spec["validations"]).into(),
             policies::param_kind(spec).into(),
             cells::age(object, now_secs),
         ]

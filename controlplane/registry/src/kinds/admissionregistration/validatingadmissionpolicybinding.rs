@@ -9,9 +9,9 @@ use serde_json::Value;
 
 use super::policies;
 use crate::{
-    cells::{items, string},
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy},
+    value::{items, string},
 };
 
 /// The strategy of ValidatingAdmissionPolicyBindings.

@@ -10,9 +10,10 @@ use serde_json::Value;
 
 use super::rules;
 use crate::{
-    cells::{self, AGE, NAME, integer, items, string},
+    cells::{self, AGE, NAME, integer},
     check, fill,
     strategy::Column,
+    value::{self, items, string},
 };
 
 pub(super) static COLUMNS: &[Column] =
@@ -51,7 +52,7 @@ pub(super) fn validate(object: &Value, is_mutating: bool) -> FieldErrors {
 }
 
 pub(super) fn row(object: &Value, now_secs: i64) -> Vec<Value> {
-    vec![cells::name(object), cells::len(&object["webhooks"]).into(), cells::age(object, now_secs)]
+    vec![cells::name(object), value::len(&object["webhooks"]).into(), cells::age(object, now_secs)]
 }
 
 fn check_webhook(errors: &mut FieldErrors, path: &str, webhook: &Value) {

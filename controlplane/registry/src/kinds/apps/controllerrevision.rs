@@ -7,6 +7,7 @@ use crate::{
     cells::{self, AGE, NAME, NONE, text},
     check,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy},
+    value,
 };
 
 /// The strategy of ControllerRevisions.
@@ -54,11 +55,11 @@ impl Strategy for ControllerRevision {
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
         let owner =
-            cells::items(&object["metadata"]["ownerReferences"]).iter().find(|owner| owner["controller"] == true);
+            value::items(&object["metadata"]["ownerReferences"]).iter().find(|owner| owner["controller"] == true);
         vec![
             cells::name(object),
             owner.map_or_else(|| NONE.to_owned(), controller).into(),
-            cells::number(&object["revision"]).into(),
+            value::number(&object["revision"]).into(),
             cells::age(object, now_secs),
         ]
     }
@@ -66,9 +67,9 @@ impl Strategy for ControllerRevision {
 
 /// `statefulset.apps/web`.
 fn controller(owner: &Value) -> String {
-    let kind = cells::string(&owner["kind"]).to_lowercase();
-    let name = cells::string(&owner["name"]);
-    match cells::string(&owner["apiVersion"]).split_once('/') {
+    let kind = value::string(&owner["kind"]).to_lowercase();
+    let name = value::string(&owner["name"]);
+    match value::string(&owner["apiVersion"]).split_once('/') {
         Some((group, _)) => format!("{kind}.{group}/{name}"),
         None => format!("{kind}/{name}"),
     }

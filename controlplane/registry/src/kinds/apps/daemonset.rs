@@ -6,11 +6,12 @@ use coracle_api::{selector::LabelSelector, status::FieldErrors};
 use serde_json::Value;
 
 use crate::{
-    cells::{self, AGE, CONTAINERS, IMAGES, NAME, integer, number, string, text, wide},
+    cells::{self, AGE, CONTAINERS, IMAGES, NAME, integer, text, wide},
     check, fill,
     kinds::podspec,
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
+    value::{number, string},
 };
 
 /// The strategy of DaemonSets.

@@ -4,11 +4,12 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::{
-    cells::{self, AGE, CONTAINERS, IMAGES, NAME, number, string, text, wide},
+    cells::{self, AGE, CONTAINERS, IMAGES, NAME, text, wide},
     check, fill,
     kinds::podspec,
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
+    value::{self, number, string},
 };
 
 /// The strategy of Deployments.
@@ -135,9 +136,9 @@ impl Strategy for Deployment {
         let [containers, images] = cells::containers_and_images(&spec["template"]);
         vec![
             cells::name(object),
-            format!("{}/{}", cells::number(&status["readyReplicas"]), cells::number(&spec["replicas"])).into(),
-            cells::number(&status["updatedReplicas"]).into(),
-            cells::number(&status["availableReplicas"]).into(),
+            format!("{}/{}", value::number(&status["readyReplicas"]), value::number(&spec["replicas"])).into(),
+            value::number(&status["updatedReplicas"]).into(),
+            value::number(&status["availableReplicas"]).into(),
             cells::age(object, now_secs),
             containers,
             images,

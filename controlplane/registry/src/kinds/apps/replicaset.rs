@@ -9,6 +9,7 @@ use crate::{
     kinds::podspec,
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
+    value,
 };
 
 /// The strategy of ReplicaSets.
@@ -95,7 +96,7 @@ impl Strategy for ReplicaSet {
 
     fn field(&self, object: &Value, path: &str) -> String {
         match path {
-            "status.replicas" => cells::number(&object["status"]["replicas"]).to_string(),
+            "status.replicas" => value::number(&object["status"]["replicas"]).to_string(),
             _ => String::new(),
         }
     }
@@ -113,9 +114,9 @@ impl Strategy for ReplicaSet {
         let [containers, images] = cells::containers_and_images(&spec["template"]);
         vec![
             cells::name(object),
-            cells::number(&spec["replicas"]).into(),
-            cells::number(&status["replicas"]).into(),
-            cells::number(&status["readyReplicas"]).into(),
+            value::number(&spec["replicas"]).into(),
+            value::number(&status["replicas"]).into(),
+            value::number(&status["readyReplicas"]).into(),
             cells::age(object, now_secs),
             containers,
             images,

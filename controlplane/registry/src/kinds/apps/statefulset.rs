@@ -6,11 +6,12 @@ use coracle_api::{name, status::FieldErrors};
 use serde_json::{Value, json};
 
 use crate::{
-    cells::{self, AGE, CONTAINERS, IMAGES, NAME, number, string, text},
+    cells::{self, AGE, CONTAINERS, IMAGES, NAME, text},
     check, fill,
     kinds::{core::persistentvolumeclaim as claims, podspec},
     lifecycle::{self, Lifecycle},
     strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
+    value::{number, string},
 };
 
 /// The strategy of StatefulSets.

@@ -10,10 +10,11 @@ use coracle_api::status::FieldErrors;
 use serde_json::{Value, json};
 
 use crate::{
-    cells::{self, AGE, NAME, items, number, string, text},
+    cells::{self, AGE, NAME, text},
     fill,
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
+    value::{items, number, string},
 };
 
 /// The strategy of HorizontalPodAutoscalers.

@@ -7,9 +7,9 @@ use serde_json::{Map, Value, json};
 
 use super::horizontalpodautoscaler::{BOTH, COLUMNS, HorizontalPodAutoscaler};
 use crate::{
-    cells::{items, string},
     check, fill,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy, View},
+    value::{items, string},
 };
 
 /// The strategy of HorizontalPodAutoscalers as version v1 shows them.

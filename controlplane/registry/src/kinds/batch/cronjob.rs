@@ -7,11 +7,12 @@ use serde_json::Value;
 
 use super::{jobspec, schedule};
 use crate::{
-    cells::{self, AGE, CONTAINERS, IMAGES, NAME, NONE, integer, string, text, wide},
+    cells::{self, AGE, CONTAINERS, IMAGES, NAME, NONE, integer, text, wide},
     check, fill,
     kinds::podspec,
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
+    value::{self, string},
 };
 
 /// The strategy of CronJobs.
@@ -123,9 +124,9 @@ impl Strategy for CronJob {
         vec![
             cells::name(object),
             string(&spec["schedule"]).into(),
-            cells::string_or(&spec["timeZone"], NONE).into(),
+            value::string_or(&spec["timeZone"], NONE).into(),
             if spec["suspend"] == true { "True" } else { "False" }.into(),
-            cells::len(&object["status"]["active"]).into(),
+            value::len(&object["status"]["active"]).into(),
             last.into(),
             cells::age(object, now_secs),
             containers,

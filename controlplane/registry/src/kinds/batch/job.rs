@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 
 use super::jobspec;
 use crate::{
-    cells::{self, AGE, CONTAINERS, IMAGES, NAME, items, number, string, text, wide},
+    cells::{self, AGE, CONTAINERS, IMAGES, NAME, text, wide},
     check, fill,
     kinds::podspec,
     lifecycle::{self, Lifecycle},
     strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
+    value::{self, items, number, string},
 };
 
 /// The strategy of Jobs.
@@ -81,7 +82,7 @@ impl Strategy for Job {
         fill::object(spec, "template");
         fill::within(spec, "template", podspec::defaults::template);
         let labels = object["spec"]["template"]["metadata"]["labels"].clone();
-        if cells::len(&labels) > 0 && cells::len(&object["metadata"]["labels"]) == 0 {
+        if value::len(&labels) > 0 && value::len(&object["metadata"]["labels"]) == 0 {
             object["metadata"]["labels"] = labels;
         }
         fill::object(object, "status");
@@ -215,8 +216,8 @@ fn completions(object: &Value) -> String {
 }
 
 fn duration(status: &Value, now_secs: i64) -> String {
-    let Some(start) = cells::unix_seconds(&status["startTime"]) else { return String::new() };
-    let end = cells::unix_seconds(&status["completionTime"]).unwrap_or(now_secs);
+    let Some(start) = value::unix_seconds(&status["startTime"]) else { return String::new() };
+    let end = value::unix_seconds(&status["completionTime"]).unwrap_or(now_secs);
     cells::human_duration(end - start)
 }
 
@@ -236,7 +237,7 @@ fn generate_selector(object: &mut Value) {
     }
     let labels = labels.clone();
     // What the Job has from its template it goes on having from it.
-    if cells::len(&own_labels) == 0 || own_labels == before {
+    if value::len(&own_labels) == 0 || own_labels == before {
         object["metadata"]["labels"] = labels;
     }
     let spec = &mut object["spec"];

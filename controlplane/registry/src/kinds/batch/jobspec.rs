@@ -8,9 +8,9 @@ use coracle_api::{selector::LabelSelector, status::FieldErrors};
 use serde_json::Value;
 
 use crate::{
-    cells::{items, number, string},
     check,
     kinds::podspec,
+    value::{items, number, string},
 };
 
 const MAX_PARALLELISM: i64 = 100_000;

@@ -7,10 +7,11 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::{
-    cells::{self, AGE, NAME, NONE, items, string, text},
+    cells::{self, AGE, NAME, NONE, text},
     check,
     lifecycle::{self, Lifecycle},
     strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy, Subresource},
+    value::{self, items, string},
 };
 
 /// The strategy of CertificateSigningRequests.
@@ -83,7 +84,7 @@ impl Strategy for CertificateSigningRequest {
     }
 
     fn field(&self, object: &Value, path: &str) -> String {
-        if path == "spec.signerName" { cells::string(&object["spec"]["signerName"]).to_owned() } else { String::new() }
+        if path == "spec.signerName" { value::string(&object["spec"]["signerName"]).to_owned() } else { String::new() }
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -96,8 +97,8 @@ impl Strategy for CertificateSigningRequest {
         vec![
             cells::name(object),
             cells::age(object, now_secs),
-            cells::string_or(&spec["signerName"], NONE).into(),
-            cells::string(&spec["username"]).into(),
+            value::string_or(&spec["signerName"], NONE).into(),
+            value::string(&spec["username"]).into(),
             duration.into(),
             condition(&object["status"]).into(),
         ]
@@ -105,7 +106,7 @@ impl Strategy for CertificateSigningRequest {
 }
 
 fn condition(status: &Value) -> String {
-    let has = |kind: &str| cells::items(&status["conditions"]).iter().any(|condition| condition["type"] == kind);
+    let has = |kind: &str| value::items(&status["conditions"]).iter().any(|condition| condition["type"] == kind);
     let mut text = if has("Denied") {
         "Denied"
     } else if has("Approved") {
@@ -117,7 +118,7 @@ fn condition(status: &Value) -> String {
     if has("Failed") {
         text.push_str(",Failed");
     }
-    if !cells::string(&status["certificate"]).is_empty() {
+    if !value::string(&status["certificate"]).is_empty() {
         text.push_str(",Issued");
     }
     text

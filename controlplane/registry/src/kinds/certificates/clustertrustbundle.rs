@@ -9,9 +9,10 @@ use rustls_pki_types::{CertificateDer, pem::PemObject as _};
 use serde_json::Value;
 
 use crate::{
-    cells::{self, NAME, string, text},
+    cells::{self, NAME, text},
     check, fill,
     strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy},
+    value::{self, string},
 };
 
 /// The strategy of ClusterTrustBundles.
@@ -100,7 +101,7 @@ impl Strategy for ClusterTrustBundle {
     }
 
     fn row(&self, object: &Value, _now_secs: i64) -> Vec<Value> {
-        vec![cells::name(object), cells::string_or(&object["spec"]["signerName"], cells::NONE).into()]
+        vec![cells::name(object), value::string_or(&object["spec"]["signerName"], cells::NONE).into()]
     }
 }
 

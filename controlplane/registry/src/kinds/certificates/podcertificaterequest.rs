@@ -6,10 +6,11 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::{
-    cells::{self, AGE, NAME, items, string, text},
+    cells::{self, AGE, NAME, text},
     check, fill,
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
+    value::{items, string},
 };
 
 /// The strategy of PodCertificateRequests.

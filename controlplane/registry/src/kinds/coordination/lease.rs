@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::{
     cells::{self, AGE, NAME, text},
     strategy::{BuiltIn, Column, ResourceInfo, Strategy},
+    value,
 };
 
 /// The strategy of Leases.
@@ -51,7 +52,7 @@ impl Strategy for Lease {
     }
 
     /// A node that cannot renew its own is taken for dead.
-    fn may_use_reserve(&self, object: &Value) -> bool {
+    fn may_use_disk_reserve(&self, object: &Value) -> bool {
         meta::namespace(object) == NODE_LEASE_NAMESPACE
     }
 
@@ -60,7 +61,7 @@ impl Strategy for Lease {
     }
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
-        let holder = cells::string(&object["spec"]["holderIdentity"]);
+        let holder = value::string(&object["spec"]["holderIdentity"]);
         vec![cells::name(object), holder.into(), cells::age(object, now_secs)]
     }
 }
@@ -90,7 +91,7 @@ mod tests {
     fn nodes_leases_alone_may_use_the_reserve() {
         for (namespace, expect) in [("kube-node-lease", true), ("kube-system", false)] {
             let lease = json!({"metadata": {"name": "n1", "namespace": namespace}});
-            assert_eq!(Lease.may_use_reserve(&lease), expect, "{namespace}");
+            assert_eq!(Lease.may_use_disk_reserve(&lease), expect, "{namespace}");
         }
     }
 

@@ -7,6 +7,7 @@ use crate::{
     cells::{self, AGE, NAME, text},
     kinds::core::keys,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy},
+    value,
 };
 
 /// The strategy of ConfigMaps.
@@ -27,7 +28,7 @@ impl Strategy for ConfigMap {
     fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         keys::names(&mut errors, "data", &object["data"]);
-        for key in cells::keys(&object["binaryData"]) {
+        for key in value::keys(&object["binaryData"]) {
             if !object["data"][key].is_null() {
                 errors.invalid(format!("data[{key}]"), &key.into(), "duplicate of key present in binaryData");
             }
@@ -52,7 +53,7 @@ impl Strategy for ConfigMap {
     }
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
-        let data = cells::len(&object["data"]) + cells::len(&object["binaryData"]);
+        let data = value::len(&object["data"]) + value::len(&object["binaryData"]);
         vec![cells::name(object), data.into(), cells::age(object, now_secs)]
     }
 }

@@ -6,9 +6,10 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::{
-    cells::{self, AGE, NAME, items, string, text},
+    cells::{self, AGE, NAME, text},
     check, fill,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy},
+    value::{self, items, string},
 };
 
 /// The strategy of Endpoints.
@@ -59,20 +60,20 @@ impl Strategy for Endpoints {
 /// At most three of `address:port`, and how many there are besides.
 fn addresses(subsets: &Value) -> String {
     const MAX: usize = 3;
-    let subsets = cells::items(subsets);
+    let subsets = value::items(subsets);
     if subsets.is_empty() {
         return cells::NONE.to_owned();
     }
     let mut all = Vec::new();
     for subset in subsets {
-        let ips = || cells::items(&subset["addresses"]).iter().map(|address| cells::string(&address["ip"]));
-        let ports = cells::items(&subset["ports"]);
+        let ips = || value::items(&subset["addresses"]).iter().map(|address| value::string(&address["ip"]));
+        let ports = value::items(&subset["ports"]);
         // A headless service may have no ports.
         if ports.is_empty() {
             all.extend(ips().map(str::to_owned));
         }
         for port in ports {
-            let port = cells::number(&port["port"]);
+            let port = value::number(&port["port"]);
             all.extend(
                 ips().map(|ip| if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") }),
             );

@@ -4,9 +4,10 @@ use coracle_api::{name, status::FieldErrors};
 use serde_json::{Value, json};
 
 use crate::{
-    cells::{self, NAME, string, text, wide},
+    cells::{self, NAME, text, wide},
     check, fill,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy},
+    value::{self, string},
 };
 
 /// The strategy of Events.
@@ -106,13 +107,13 @@ impl Strategy for Event {
         let value = match path.split_once('.') {
             Some(("involvedObject", field)) => &object["involvedObject"][field],
             // Whichever of the two forms the reporter used.
-            _ if path == "source" => match cells::string(&object["source"]["component"]) {
+            _ if path == "source" => match value::string(&object["source"]["component"]) {
                 "" => &object["reportingComponent"],
                 _ => &object["source"]["component"],
             },
             _ => &object[path],
         };
-        cells::string(value).to_owned()
+        value::string(value).to_owned()
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -129,25 +130,25 @@ impl Strategy for Event {
             first.clone()
         };
         // In the new API what has happened once has no count, and what happens again counts in its series alone.
-        let mut count = cells::number(&object["count"]).max(1);
+        let mut count = value::number(&object["count"]).max(1);
         if object["series"].is_object() {
             last = cells::since(&object["series"]["lastObservedTime"], now_secs);
-            count = cells::number(&object["series"]["count"]);
+            count = value::number(&object["series"]["count"]);
         }
         let involved = &object["involvedObject"];
-        let kind = cells::string(&involved["kind"]).to_lowercase();
-        let target = match cells::string(&involved["name"]) {
+        let kind = value::string(&involved["kind"]).to_lowercase();
+        let target = match value::string(&involved["name"]) {
             "" => kind,
             name => format!("{kind}/{name}"),
         };
         vec![
             last.into(),
-            cells::string(&object["type"]).into(),
-            cells::string(&object["reason"]).into(),
+            value::string(&object["type"]).into(),
+            value::string(&object["reason"]).into(),
             target.into(),
-            cells::string(&involved["fieldPath"]).into(),
+            value::string(&involved["fieldPath"]).into(),
             source(object).into(),
-            cells::string(&object["message"]).trim().into(),
+            value::string(&object["message"]).trim().into(),
             first.into(),
             count.into(),
             cells::name(object),
@@ -157,8 +158,8 @@ impl Strategy for Event {
 
 /// `component, host`, from the old fields or the new.
 fn source(object: &Value) -> String {
-    let component = cells::string_or(&object["source"]["component"], cells::string(&object["reportingComponent"]));
-    let host = cells::string_or(&object["source"]["host"], cells::string(&object["reportingInstance"]));
+    let component = value::string_or(&object["source"]["component"], value::string(&object["reportingComponent"]));
+    let host = value::string_or(&object["source"]["host"], value::string(&object["reportingInstance"]));
     if host.is_empty() { component.to_owned() } else { format!("{component}, {host}") }
 }
 

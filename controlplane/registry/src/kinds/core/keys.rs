@@ -4,8 +4,8 @@ use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
 use crate::{
-    cells::{keys, string},
     check,
+    value::{keys, string},
 };
 
 /// The most that all values of one object may hold together.

@@ -10,10 +10,11 @@ use coracle_api::{quantity::Quantity, status::FieldErrors};
 use serde_json::Value;
 
 use crate::{
-    cells::{self, CREATED_AT, NAME, items, string},
+    cells::{self, CREATED_AT, NAME},
     check, fill,
     kinds::podspec::resources,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy},
+    value::{self, items, string},
 };
 
 /// The strategy of LimitRanges.
@@ -102,7 +103,7 @@ fn check_limit(errors: &mut FieldErrors, path: &str, limit: &Value) {
     }
     if limit["type"] == "Pod" {
         for list in ["default", "defaultRequest"] {
-            if cells::len(&limit[list]) > 0 {
+            if value::len(&limit[list]) > 0 {
                 errors.forbidden(format!("{path}.{list}"), "may not be specified when `type` is 'Pod'");
             }
         }

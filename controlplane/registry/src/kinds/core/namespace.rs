@@ -4,10 +4,11 @@ use coracle_api::{name, status::FieldErrors};
 use serde_json::{Value, json};
 
 use crate::{
-    cells::{self, AGE, NAME, items, string, text},
+    cells::{self, AGE, NAME, text},
     check, fill,
     lifecycle::{self, Lifecycle},
     strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy, Subresource},
+    value::{self, items, string},
 };
 
 /// The strategy of Namespaces.
@@ -107,7 +108,7 @@ impl Strategy for Namespace {
     }
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
-        vec![cells::name(object), cells::string(&object["status"]["phase"]).into(), cells::age(object, now_secs)]
+        vec![cells::name(object), value::string(&object["status"]["phase"]).into(), cells::age(object, now_secs)]
     }
 }
 

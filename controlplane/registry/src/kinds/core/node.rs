@@ -6,11 +6,12 @@ use coracle_api::{name, status::FieldErrors};
 use serde_json::{Value, json};
 
 use crate::{
-    cells::{self, AGE, NAME, NONE, UNKNOWN, items, string, text, wide},
+    cells::{self, AGE, NAME, NONE, UNKNOWN, text, wide},
     check, fill,
     kinds::podspec::{resources, scheduling},
     lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy, Subresource},
+    value::{self, items, string},
 };
 
 /// The strategy of Nodes.
@@ -90,7 +91,7 @@ impl Strategy for Node {
         let mut errors = self.validate(new);
         let once = |field: &str| {
             let before = &old["spec"][field];
-            cells::len(before) + string(before).len() > 0 && new["spec"][field] != *before
+            value::len(before) + string(before).len() > 0 && new["spec"][field] != *before
         };
         if once("podCIDRs") {
             let message = "node updates may not change podCIDR except from \"\" to valid";
@@ -134,12 +135,12 @@ impl Strategy for Node {
             status(object).into(),
             roles(&object["metadata"]["labels"]).into(),
             cells::age(object, now_secs),
-            cells::string(&info["kubeletVersion"]).into(),
+            value::string(&info["kubeletVersion"]).into(),
             address(object, "InternalIP").into(),
             address(object, "ExternalIP").into(),
-            cells::string_or(&info["osImage"], UNKNOWN).into(),
-            cells::string_or(&info["kernelVersion"], UNKNOWN).into(),
-            cells::string_or(&info["containerRuntimeVersion"], UNKNOWN).into(),
+            value::string_or(&info["osImage"], UNKNOWN).into(),
+            value::string_or(&info["kernelVersion"], UNKNOWN).into(),
+            value::string_or(&info["containerRuntimeVersion"], UNKNOWN).into(),
         ]
     }
 }
@@ -157,7 +158,7 @@ fn amounts(errors: &mut FieldErrors, status: &Value) {
 }
 
 fn status(object: &Value) -> String {
-    let ready = cells::items(&object["status"]["conditions"]).iter().rfind(|condition| condition["type"] == "Ready");
+    let ready = value::items(&object["status"]["conditions"]).iter().rfind(|condition| condition["type"] == "Ready");
     let status = match ready {
         Some(condition) if condition["status"] == "True" => "Ready",
         Some(_) => "NotReady",
@@ -176,7 +177,7 @@ fn roles(labels: &Value) -> String {
                 roles.insert(role);
             }
             None if key == "kubernetes.io/role" && value != "" => {
-                roles.insert(cells::string(value));
+                roles.insert(value::string(value));
             }
             None => {}
         }
@@ -185,10 +186,10 @@ fn roles(labels: &Value) -> String {
 }
 
 fn address<'a>(object: &'a Value, kind: &str) -> &'a str {
-    cells::items(&object["status"]["addresses"])
+    value::items(&object["status"]["addresses"])
         .iter()
         .find(|address| address["type"] == kind)
-        .map_or(NONE, |address| cells::string(&address["address"]))
+        .map_or(NONE, |address| value::string(&address["address"]))
 }
 
 /// Keeps the one CIDR and the list of them in step.

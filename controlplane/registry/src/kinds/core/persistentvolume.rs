@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 
 use super::storage;
 use crate::{
-    cells::{self, AGE, NAME, string, text, wide},
+    cells::{self, AGE, NAME, text, wide},
     check, fill,
     kinds::podspec::scheduling,
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy, Subresource},
+    value::{self, string},
 };
 
 /// The strategy of PersistentVolumes.
@@ -164,30 +165,30 @@ impl Strategy for PersistentVolume {
             if object["metadata"]["deletionTimestamp"].is_null() { string(&status["phase"]) } else { "Terminating" };
         vec![
             cells::name(object),
-            cells::string_or(&spec["capacity"]["storage"], "0").into(),
+            value::string_or(&spec["capacity"]["storage"], "0").into(),
             storage::access_modes(&spec["accessModes"]).into(),
             string(&spec["persistentVolumeReclaimPolicy"]).into(),
             phase.into(),
             claim.into(),
             storage::class(object).into(),
-            cells::string_or(&spec["volumeAttributesClassName"], storage::UNSET).into(),
+            value::string_or(&spec["volumeAttributesClassName"], storage::UNSET).into(),
             string(&status["reason"]).into(),
             cells::age(object, now_secs),
-            cells::string_or(&spec["volumeMode"], storage::UNSET).into(),
+            value::string_or(&spec["volumeMode"], storage::UNSET).into(),
         ]
     }
 }
 
 fn check_spec(errors: &mut FieldErrors, spec: &Value) {
-    if cells::len(&spec["accessModes"]) == 0 {
+    if value::len(&spec["accessModes"]) == 0 {
         errors.required("spec.accessModes", "");
     }
     storage::check_access_modes(errors, "spec.accessModes", &spec["accessModes"]);
     let capacity = &spec["capacity"];
-    if cells::len(capacity) == 0 {
+    if value::len(capacity) == 0 {
         errors.required("spec.capacity", "");
     }
-    if capacity["storage"].is_null() || cells::len(capacity) > 1 {
+    if capacity["storage"].is_null() || value::len(capacity) > 1 {
         errors.not_supported("spec.capacity", capacity, &["storage"]);
     }
     for (resource, amount) in capacity.as_object().into_iter().flatten() {

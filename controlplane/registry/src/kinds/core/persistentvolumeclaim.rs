@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 
 use super::storage;
 use crate::{
-    cells::{self, AGE, NAME, string, text, wide},
+    cells::{self, AGE, NAME, text, wide},
     check, fill,
     lifecycle::{self, Lifecycle},
     strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
+    value::{self, string},
 };
 
 /// The strategy of PersistentVolumeClaims.
@@ -101,7 +102,7 @@ impl Strategy for PersistentVolumeClaim {
         let volume = string(&spec["volumeName"]);
         let (mut capacity, mut modes) = (String::new(), String::new());
         if !volume.is_empty() {
-            capacity = cells::string_or(&status["capacity"]["storage"], "0").to_owned();
+            capacity = value::string_or(&status["capacity"]["storage"], "0").to_owned();
             modes = storage::access_modes(&status["accessModes"]);
         }
         vec![
@@ -111,9 +112,9 @@ impl Strategy for PersistentVolumeClaim {
             capacity.into(),
             modes.into(),
             storage::class(object).into(),
-            cells::string_or(&spec["volumeAttributesClassName"], storage::UNSET).into(),
+            value::string_or(&spec["volumeAttributesClassName"], storage::UNSET).into(),
             cells::age(object, now_secs),
-            cells::string_or(&spec["volumeMode"], storage::UNSET).into(),
+            value::string_or(&spec["volumeMode"], storage::UNSET).into(),
         ]
     }
 }
@@ -157,7 +158,7 @@ fn data_sources(spec: &mut Value) {
 /// Checks the spec of a claim.
 pub(crate) fn check_spec(errors: &mut FieldErrors, path: &str, spec: &Value) {
     let at = |field: &str| format!("{path}.{field}");
-    if cells::len(&spec["accessModes"]) == 0 {
+    if value::len(&spec["accessModes"]) == 0 {
         errors.required(at("accessModes"), "at least 1 access mode is required");
     }
     check::label_selector(errors, &at("selector"), &spec["selector"]);

@@ -8,11 +8,11 @@ use coracle_api::{qos, status::FieldErrors};
 use serde_json::{Value, json};
 
 use crate::{
-    cells::{self, items, string},
     fill,
     kinds::podspec,
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, Deletion, ResourceInfo, Strategy, Subresource},
+    value::{self, items, string},
 };
 
 /// The strategy of Pods.
@@ -123,7 +123,7 @@ impl Strategy for Pod {
         match &object[part][field] {
             Value::Bool(value) => value.to_string(),
             _ if path == "spec.hostNetwork" => "false".to_owned(),
-            value => cells::string(value).to_owned(),
+            value => value::string(value).to_owned(),
         }
     }
 
@@ -131,8 +131,8 @@ impl Strategy for Pod {
         let spec = &object["spec"];
         let mut grace = grace_secs.or_else(|| spec["terminationGracePeriodSeconds"].as_i64()).unwrap_or(30);
         // Nobody would confirm: not yet on a node, or already at its end.
-        let phase = cells::string(&object["status"]["phase"]);
-        if cells::string(&spec["nodeName"]).is_empty() || matches!(phase, "Succeeded" | "Failed") {
+        let phase = value::string(&object["status"]["phase"]);
+        if value::string(&spec["nodeName"]).is_empty() || matches!(phase, "Succeeded" | "Failed") {
             grace = 0;
         }
         if grace < 0 {

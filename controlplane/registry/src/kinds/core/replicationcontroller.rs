@@ -6,11 +6,12 @@ use coracle_api::{selector::LabelSelector, status::FieldErrors};
 use serde_json::{Value, json};
 
 use crate::{
-    cells::{self, AGE, CONTAINERS, IMAGES, NAME, integer, number, wide},
+    cells::{self, AGE, CONTAINERS, IMAGES, NAME, integer, wide},
     check, fill,
     kinds::podspec,
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
+    value::{self, number},
 };
 
 /// The strategy of ReplicationControllers.
@@ -60,11 +61,11 @@ impl Strategy for ReplicationController {
     fn default(&self, object: &mut Value) {
         fill::object(object, "spec");
         let labels = object["spec"]["template"]["metadata"]["labels"].clone();
-        if cells::len(&labels) > 0 {
-            if cells::len(&object["spec"]["selector"]) == 0 {
+        if value::len(&labels) > 0 {
+            if value::len(&object["spec"]["selector"]) == 0 {
                 object["spec"]["selector"] = labels.clone();
             }
-            if cells::len(&object["metadata"]["labels"]) == 0 {
+            if value::len(&object["metadata"]["labels"]) == 0 {
                 object["metadata"]["labels"] = labels;
             }
         }
@@ -92,7 +93,7 @@ impl Strategy for ReplicationController {
         let mut errors = FieldErrors::new();
         let spec = &object["spec"];
         check::not_negative(&mut errors, "spec.minReadySeconds", &spec["minReadySeconds"]);
-        if cells::len(&spec["selector"]) == 0 {
+        if value::len(&spec["selector"]) == 0 {
             errors.required("spec.selector", "");
         }
         check::not_negative(&mut errors, "spec.replicas", &spec["replicas"]);
@@ -156,7 +157,7 @@ impl Strategy for ReplicationController {
 fn check_template(errors: &mut FieldErrors, spec: &Value) {
     let (selector, template) = (&spec["selector"], &spec["template"]);
     let labels = &template["metadata"]["labels"];
-    if cells::len(selector) > 0 && !LabelSelector::from_map(selector).matches(|key| labels[key].as_str()) {
+    if value::len(selector) > 0 && !LabelSelector::from_map(selector).matches(|key| labels[key].as_str()) {
         let message = "`selector` does not match template `labels`";
         errors.invalid("spec.template.metadata.labels", labels, message);
     }

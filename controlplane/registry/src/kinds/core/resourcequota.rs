@@ -8,11 +8,12 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::{
-    cells::{self, AGE, NAME, items, string, text},
+    cells::{self, AGE, NAME, text},
     check, fill,
     kinds::podspec::resources,
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
+    value::{self, items, string},
 };
 
 /// The strategy of ResourceQuotas.
@@ -115,12 +116,12 @@ impl Strategy for ResourceQuota {
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
         let status = &object["status"];
-        let mut names: Vec<_> = cells::keys(&status["hard"]).collect();
+        let mut names: Vec<_> = value::keys(&status["hard"]).collect();
         names.sort_unstable();
         let list = |limits: bool| {
             let names = names.iter().filter(|name| name.starts_with("limits") == limits);
             let one = |name: &&str| {
-                let used = cells::string_or(&status["used"][*name], "0");
+                let used = value::string_or(&status["used"][*name], "0");
                 format!("{name}: {used}/{}", string(&status["hard"][*name]))
             };
             names.map(one).collect::<Vec<_>>().join(", ")
@@ -165,7 +166,7 @@ fn scope_requirement(errors: &mut FieldErrors, path: &str, requirement: &Value) 
     if !SCOPES.contains(&string(scope)) {
         errors.invalid(format!("{path}.scopeName"), scope, "unsupported scope");
     }
-    let (operator, values) = (string(&requirement["operator"]), cells::len(&requirement["values"]));
+    let (operator, values) = (string(&requirement["operator"]), value::len(&requirement["values"]));
     if !matches!(string(scope), "PriorityClass" | "VolumeAttributesClass") && operator != "Exists" {
         let message = "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
         errors.invalid(format!("{path}.operator"), &requirement["operator"], message);

@@ -5,10 +5,11 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::{
-    cells::{self, AGE, NAME, string, text},
+    cells::{self, AGE, NAME, text},
     check, fill,
     kinds::core::keys,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy},
+    value::{self, string},
 };
 
 /// The strategy of Secrets.
@@ -58,7 +59,7 @@ impl Strategy for Secret {
     }
 
     fn field(&self, object: &Value, path: &str) -> String {
-        if path == "type" { cells::string(&object["type"]).to_owned() } else { String::new() }
+        if path == "type" { value::string(&object["type"]).to_owned() } else { String::new() }
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -68,8 +69,8 @@ impl Strategy for Secret {
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
         vec![
             cells::name(object),
-            cells::string(&object["type"]).into(),
-            cells::len(&object["data"]).into(),
+            value::string(&object["type"]).into(),
+            value::len(&object["data"]).into(),
             cells::age(object, now_secs),
         ]
     }

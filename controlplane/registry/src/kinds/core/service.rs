@@ -14,6 +14,7 @@ use crate::{
     fill,
     lifecycle::{self, Lifecycle},
     strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
+    value,
 };
 
 /// The strategy of Services.
@@ -110,7 +111,7 @@ impl Strategy for Service {
             "spec.type" => &object["spec"]["type"],
             _ => &Value::Null,
         };
-        cells::string(value).to_owned()
+        value::string(value).to_owned()
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -119,11 +120,11 @@ impl Strategy for Service {
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
         let spec = &object["spec"];
-        let ports: Vec<_> = cells::items(&spec["ports"]).iter().map(port).collect();
+        let ports: Vec<_> = value::items(&spec["ports"]).iter().map(port).collect();
         vec![
             cells::name(object),
-            cells::string(&spec["type"]).into(),
-            cells::string_or(&spec["clusterIPs"][0], NONE).into(),
+            value::string(&spec["type"]).into(),
+            value::string_or(&spec["clusterIPs"][0], NONE).into(),
             external_ip(object).into(),
             if ports.is_empty() { NONE.into() } else { ports.join(",").into() },
             cells::age(object, now_secs),
@@ -134,8 +135,8 @@ impl Strategy for Service {
 
 /// `80/TCP`, or `80:30080/TCP` with a node port.
 fn port(port: &Value) -> String {
-    let (number, protocol) = (cells::number(&port["port"]), cells::string(&port["protocol"]));
-    match cells::number(&port["nodePort"]) {
+    let (number, protocol) = (value::number(&port["port"]), value::string(&port["protocol"]));
+    match value::number(&port["nodePort"]) {
         node_port if node_port > 0 => format!("{number}:{node_port}/{protocol}"),
         _ => format!("{number}/{protocol}"),
     }
@@ -143,8 +144,8 @@ fn port(port: &Value) -> String {
 
 fn external_ip(object: &Value) -> String {
     let spec = &object["spec"];
-    let externals: Vec<_> = cells::items(&spec["externalIPs"]).iter().map(cells::string).collect();
-    match cells::string(&spec["type"]) {
+    let externals: Vec<_> = value::items(&spec["externalIPs"]).iter().map(value::string).collect();
+    match value::string(&spec["type"]) {
         "ClusterIP" | "NodePort" => {
             if externals.is_empty() {
                 NONE.to_owned()
@@ -157,16 +158,16 @@ fn external_ip(object: &Value) -> String {
             all.extend(externals);
             if all.is_empty() { "<pending>".to_owned() } else { all.join(",") }
         }
-        "ExternalName" => cells::string(&spec["externalName"]).to_owned(),
+        "ExternalName" => value::string(&spec["externalName"]).to_owned(),
         _ => UNKNOWN.to_owned(),
     }
 }
 
 /// The addresses or host names of a load balancer's ingress points, sorted.
 pub(crate) fn balancer_addresses(status: &Value) -> BTreeSet<&str> {
-    cells::items(&status["ingress"])
+    value::items(&status["ingress"])
         .iter()
-        .map(|ingress| cells::string_or(&ingress["ip"], cells::string(&ingress["hostname"])))
+        .map(|ingress| value::string_or(&ingress["ip"], value::string(&ingress["hostname"])))
         .filter(|address| !address.is_empty())
         .collect()
 }

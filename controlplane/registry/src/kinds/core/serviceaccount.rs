@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::{
     cells::{self, AGE, NAME, text},
     strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
+    value,
 };
 
 /// The strategy of ServiceAccounts.
@@ -47,6 +48,6 @@ impl Strategy for ServiceAccount {
     }
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
-        vec![cells::name(object), cells::len(&object["secrets"]).into(), cells::age(object, now_secs)]
+        vec![cells::name(object), value::len(&object["secrets"]).into(), cells::age(object, now_secs)]
     }
 }

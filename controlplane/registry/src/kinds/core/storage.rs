@@ -4,8 +4,8 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::{
-    cells::{items, string},
     kinds::podspec::resources,
+    value::{items, string},
 };
 
 /// Shown for what was not said.

@@ -6,11 +6,12 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::{
-    cells::{self, AGE, NAME, items, string, text},
+    cells::{self, AGE, NAME, text},
     check, fill,
     kinds::core::endpoints::endpoint_ip,
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy},
+    value::{self, items, string},
 };
 
 /// The strategy of EndpointSlices.
@@ -69,15 +70,15 @@ impl Strategy for EndpointSlice {
     }
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
-        let ports = cells::items(&object["ports"]).iter().map(port).collect::<Vec<_>>();
-        let addresses = cells::items(&object["endpoints"])
+        let ports = value::items(&object["ports"]).iter().map(port).collect::<Vec<_>>();
+        let addresses = value::items(&object["endpoints"])
             .iter()
-            .flat_map(|endpoint| cells::items(&endpoint["addresses"]))
-            .map(|address| cells::string(address).to_owned())
+            .flat_map(|endpoint| value::items(&endpoint["addresses"]))
+            .map(|address| value::string(address).to_owned())
             .collect::<Vec<_>>();
         vec![
             cells::name(object),
-            cells::string(&object["addressType"]).into(),
+            value::string(&object["addressType"]).into(),
             at_most_three(&ports).into(),
             at_most_three(&addresses).into(),
             cells::age(object, now_secs),
@@ -131,8 +132,8 @@ fn endpoints(errors: &mut FieldErrors, object: &Value) {
             check::dns_subdomain(errors, &format!("{path}.nodeName"), &endpoint["nodeName"]);
         }
         let topology = &endpoint["deprecatedTopology"];
-        if cells::len(topology) > MAX_TOPOLOGY_KEYS {
-            errors.too_many(format!("{path}.deprecatedTopology"), cells::len(topology), MAX_TOPOLOGY_KEYS);
+        if value::len(topology) > MAX_TOPOLOGY_KEYS {
+            errors.too_many(format!("{path}.deprecatedTopology"), value::len(topology), MAX_TOPOLOGY_KEYS);
         }
         check::labels(errors, &format!("{path}.deprecatedTopology"), topology);
         if endpoint["hostname"].is_string() {

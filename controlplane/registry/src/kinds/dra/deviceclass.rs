@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::devices;
 use crate::{
-    cells::string,
     check, fill,
     lifecycle::Lifecycle,
     strategy::{BuiltIn, ResourceInfo, Scope, Strategy},
+    value::string,
 };
 
 /// The strategy of DeviceClasses.

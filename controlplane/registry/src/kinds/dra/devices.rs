@@ -8,8 +8,8 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::{
-    cells::{items, number, string},
     check, fill,
+    value::{items, number, string},
 };
 
 const MAX_REQUESTS: usize = 32;

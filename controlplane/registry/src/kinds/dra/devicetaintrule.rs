@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::devices;
 use crate::{
-    cells::string,
     check, fill,
     lifecycle::Lifecycle,
     strategy::{ALL_METADATA, BuiltIn, ResourceInfo, Scope, Strategy, Subresource},
+    value::string,
 };
 
 /// The strategy of DeviceTaintRules.

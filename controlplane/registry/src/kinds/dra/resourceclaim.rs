@@ -9,10 +9,11 @@ use serde_json::Value;
 
 use super::devices;
 use crate::{
-    cells::{self, AGE, NAME, items, text},
+    cells::{self, AGE, NAME, text},
     check, fill,
     lifecycle::Lifecycle,
     strategy::{ALL_METADATA, BuiltIn, Column, ResourceInfo, Strategy, Subresource},
+    value::items,
 };
 
 /// The strategy of ResourceClaims.

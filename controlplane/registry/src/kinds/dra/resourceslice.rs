@@ -9,11 +9,12 @@ use serde_json::Value;
 
 use super::devices;
 use crate::{
-    cells::{self, AGE, NAME, items, number, string, text},
+    cells::{self, AGE, NAME, text},
     check, fill,
     kinds::podspec::scheduling,
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy},
+    value::{self, items, number, string},
 };
 
 /// The strategy of ResourceSlices.
@@ -113,7 +114,7 @@ impl Strategy for ResourceSlice {
         let spec = &object["spec"];
         vec![
             cells::name(object),
-            cells::string_or(&spec["nodeName"], "<unset>").into(),
+            value::string_or(&spec["nodeName"], "<unset>").into(),
             string(&spec["driver"]).into(),
             string(&spec["pool"]["name"]).into(),
             cells::age(object, now_secs),

@@ -6,10 +6,10 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::{
-    cells::{number, string},
     fill,
     kinds::core,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy, View},
+    value::{number, string},
 };
 
 /// The strategy of the newer form of Events.

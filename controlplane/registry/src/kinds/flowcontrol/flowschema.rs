@@ -6,10 +6,11 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::{
-    cells::{self, AGE, NAME, NONE, items, number, string, text},
+    cells::{self, AGE, NAME, NONE, text},
     check, fill,
     lifecycle::Lifecycle,
     strategy::{ALL_METADATA, BuiltIn, Column, ResourceInfo, Strategy, Subresource},
+    value::{self, items, number, string},
 };
 
 /// The strategy of FlowSchemas.
@@ -102,7 +103,7 @@ impl Strategy for FlowSchema {
             cells::name(object),
             string(&spec["priorityLevelConfiguration"]["name"]).into(),
             number(&spec["matchingPrecedence"]).into(),
-            cells::string_or(&spec["distinguisherMethod"]["type"], NONE).into(),
+            value::string_or(&spec["distinguisherMethod"]["type"], NONE).into(),
             cells::age(object, now_secs),
             dangling.map_or("?", |one| string(&one["status"])).into(),
         ]

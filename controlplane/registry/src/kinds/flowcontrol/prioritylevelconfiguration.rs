@@ -7,10 +7,11 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::{
-    cells::{self, AGE, NAME, NONE, number, string, text},
+    cells::{self, AGE, NAME, NONE, text},
     check, fill,
     lifecycle::Lifecycle,
     strategy::{ALL_METADATA, BuiltIn, Column, ResourceInfo, Strategy, Subresource},
+    value::{number, string},
 };
 
 /// The strategy of PriorityLevelConfigurations.

@@ -6,10 +6,11 @@ use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
 use crate::{
-    cells::{self, AGE, NAME, NONE, items, string, text},
+    cells::{self, AGE, NAME, NONE, text},
     check, fill,
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
+    value::{self, items, string},
 };
 
 /// The strategy of Ingresses.
@@ -104,14 +105,14 @@ impl Strategy for Ingress {
         let spec = &object["spec"];
         let points = items(&object["status"]["loadBalancer"]["ingress"]).iter();
         let mut points: Vec<_> =
-            points.map(|point| cells::string_or(&point["ip"], string(&point["hostname"]))).collect();
+            points.map(|point| value::string_or(&point["ip"], string(&point["hostname"]))).collect();
         points.retain(|point| !point.is_empty());
         points.sort_unstable();
         points.dedup();
         let ports = if items(&spec["tls"]).is_empty() { "80" } else { "80, 443" };
         vec![
             cells::name(object),
-            cells::string_or(&spec["ingressClassName"], NONE).into(),
+            value::string_or(&spec["ingressClassName"], NONE).into(),
             hosts(&spec["rules"]).into(),
             points.join(",").into(),
             ports.into(),
@@ -243,7 +244,7 @@ fn service_backend(errors: &mut FieldErrors, path: &str, service: &Value) {
         check::invalid_all(errors, &name_path, &service["name"], messages);
     }
     let (port_name, number) = (&service["port"]["name"], &service["port"]["number"]);
-    let (has_name, has_number) = (!string(port_name).is_empty(), cells::number(number) != 0);
+    let (has_name, has_number) = (!string(port_name).is_empty(), value::number(number) != 0);
     if has_name && has_number {
         errors.invalid(path, &"".into(), "cannot set both port name & port number");
     } else if has_name {

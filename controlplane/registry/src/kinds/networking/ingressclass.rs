@@ -4,10 +4,11 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::{
-    cells::{self, AGE, NAME, NONE, string, text},
+    cells::{self, AGE, NAME, NONE, text},
     check, fill,
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy},
+    value::string,
 };
 
 /// The strategy of IngressClasses.

@@ -8,9 +8,10 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::{
-    cells::{self, NAME, NONE, string, text},
+    cells::{self, NAME, NONE, text},
     check, fill,
     strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy},
+    value::string,
 };
 
 /// The strategy of IPAddresses.

@@ -7,10 +7,11 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use crate::{
-    cells::{self, AGE, NAME, items, number, string, text},
+    cells::{self, AGE, NAME, text},
     check, fill,
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy},
+    value::{items, number, string},
 };
 
 /// The strategy of NetworkPolicies.

@@ -6,10 +6,11 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::{
-    cells::{self, AGE, NAME, items, string, text},
+    cells::{self, AGE, NAME, text},
     check, fill,
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy, Subresource},
+    value::{self, items, string},
 };
 
 /// The strategy of ServiceCIDRs.
@@ -52,7 +53,7 @@ impl Strategy for ServiceCidr {
     fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let cidrs = &object["spec"]["cidrs"];
-        match cells::len(cidrs) {
+        match value::len(cidrs) {
             0 => {
                 errors.required("spec.cidrs", "at least one CIDR required");
                 return errors;
@@ -83,7 +84,7 @@ impl Strategy for ServiceCidr {
         let mut errors = self.validate(new);
         let (new, old) = (&new["spec"]["cidrs"], &old["spec"]["cidrs"]);
         // One family may be joined by the other.
-        let is_joined = cells::len(old) == 1 && cells::len(new) == 2 && new[0] == old[0];
+        let is_joined = value::len(old) == 1 && value::len(new) == 2 && new[0] == old[0];
         if !is_joined {
             check::immutable(&mut errors, "spec.cidrs", new, old);
         }

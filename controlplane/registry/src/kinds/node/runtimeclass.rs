@@ -7,6 +7,7 @@ use crate::{
     cells::{self, AGE, NAME, text},
     check,
     strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy},
+    value,
 };
 
 /// The strategy of RuntimeClasses.
@@ -55,6 +56,6 @@ impl Strategy for RuntimeClass {
     }
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
-        vec![cells::name(object), cells::string(&object["handler"]).into(), cells::age(object, now_secs)]
+        vec![cells::name(object), value::string(&object["handler"]).into(), cells::age(object, now_secs)]
     }
 }

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::{env, probes, resources, security, volumes};
 use crate::{
-    cells::{items, string},
     check,
+    value::{items, string},
 };
 
 /// What containers are checked against.
@@ -101,7 +101,7 @@ fn ephemeral_containers(errors: &mut FieldErrors, path: &str, spec: &Value, cont
                 errors.forbidden(format!("{path}.{field}"), "cannot be set for an Ephemeral Container");
             }
         }
-        if crate::cells::len(&container["resources"]) > 0 {
+        if crate::value::len(&container["resources"]) > 0 {
             errors.forbidden(format!("{path}.resources"), "cannot be set for an Ephemeral Container");
         }
     }

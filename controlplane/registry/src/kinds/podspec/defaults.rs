@@ -9,7 +9,7 @@ use coracle_api::scheduling::pod_requests_of_json;
 use serde_json::{Value, json};
 
 use super::volume_defaults::volume;
-use crate::{cells::string, fill};
+use crate::{fill, value::string};
 
 /// The three lists of containers in a pod spec.
 pub const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];

@@ -6,8 +6,8 @@ use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
 use crate::{
-    cells::{items, string},
     check,
+    value::{items, string},
 };
 
 /// Pod fields that a variable may show.

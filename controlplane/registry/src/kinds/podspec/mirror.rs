@@ -7,7 +7,7 @@
 use coracle_api::{meta::MIRROR, status::FieldErrors};
 use serde_json::Value;
 
-use crate::cells::string;
+use crate::value::string;
 
 /// Checks the annotation of a pod or a template: a mirror is of what runs on a node already.
 pub fn validate(errors: &mut FieldErrors, path: &str, annotations: &Value, spec: &Value) {

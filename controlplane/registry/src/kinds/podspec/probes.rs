@@ -6,8 +6,8 @@ use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
 use crate::{
-    cells::{items, string},
     check,
+    value::{items, string},
 };
 
 /// The probes and hooks of a container. `grace_secs` is the pod's.

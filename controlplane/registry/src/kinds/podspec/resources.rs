@@ -11,8 +11,8 @@ use coracle_api::{
 use serde_json::Value;
 
 use crate::{
-    cells::string,
     check::{self, NOT_NEGATIVE},
+    value::string,
 };
 
 /// `resources` of a container.

@@ -9,8 +9,8 @@ use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
 use crate::{
-    cells::{items, string},
     check,
+    value::{items, string},
 };
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";

@@ -8,8 +8,8 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::{
-    cells::{items, string},
     check,
+    value::{items, string},
 };
 
 const MAX_ID: i64 = i32::MAX as i64;

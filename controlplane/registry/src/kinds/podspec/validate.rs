@@ -13,8 +13,8 @@ use super::{
     mirror, scheduling, security, volumes,
 };
 use crate::{
-    cells::{items, string},
     check,
+    value::{items, string},
 };
 
 /// Checks the spec of a Pod.

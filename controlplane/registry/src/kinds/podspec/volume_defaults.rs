@@ -5,7 +5,7 @@
 use serde_json::{Map, Value};
 
 use super::defaults::image_tag_is_latest;
-use crate::{cells::string, fill};
+use crate::{fill, value::string};
 
 /// `0644`, in the decimal that JSON knows.
 const FILE_MODE: i64 = 0o644;

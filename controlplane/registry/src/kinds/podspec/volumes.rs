@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::env::{FILE_FIELDS, field_ref, resource_field_ref};
 use crate::{
-    cells::{items, string},
     check,
+    value::{items, string},
 };
 
 const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";

@@ -8,7 +8,7 @@ use coracle_api::quantity::Quantity;
 use serde_json::Value;
 
 use super::defaults::CONTAINER_LISTS;
-use crate::cells::{items, keys, string};
+use crate::value::{items, keys, string};
 
 /// Labels of nodes that have other names now, and what is said of them.
 const NODE_LABELS: &[(&str, &str)] = &[

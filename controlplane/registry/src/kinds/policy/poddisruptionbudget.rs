@@ -8,6 +8,7 @@ use crate::{
     check, fill,
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy, Subresource},
+    value,
 };
 
 /// The strategy of PodDisruptionBudgets.
@@ -88,7 +89,7 @@ impl Strategy for PodDisruptionBudget {
             cells::name(object),
             limit(&object["spec"]["minAvailable"]).into(),
             limit(&object["spec"]["maxUnavailable"]).into(),
-            cells::number(&object["status"]["disruptionsAllowed"]).into(),
+            value::number(&object["status"]["disruptionsAllowed"]).into(),
             cells::age(object, now_secs),
         ]
     }

@@ -6,8 +6,8 @@ use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
 use crate::{
-    cells::{items, string},
     check, fill,
+    value::{items, string},
 };
 
 const GROUP: &str = "rbac.authorization.k8s.io";

@@ -8,6 +8,7 @@ use crate::{
     check, fill,
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy},
+    value,
 };
 
 /// The strategy of PriorityClasses.
@@ -55,7 +56,7 @@ impl Strategy for PriorityClass {
 
     fn validate(&self, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let (name, value) = (cells::string(&object["metadata"]["name"]), cells::number(&object["value"]));
+        let (name, value) = (value::string(&object["metadata"]["name"]), value::number(&object["value"]));
         if name.starts_with("system-") {
             if !SYSTEM.contains(&(name, value)) {
                 let message = "priority class names with 'system-' prefix are reserved for system use only";
@@ -87,10 +88,10 @@ impl Strategy for PriorityClass {
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
         vec![
             cells::name(object),
-            cells::number(&object["value"]).into(),
+            value::number(&object["value"]).into(),
             (object["globalDefault"] == true).into(),
             cells::age(object, now_secs),
-            cells::string(&object["preemptionPolicy"]).into(),
+            value::string(&object["preemptionPolicy"]).into(),
         ]
     }
 }

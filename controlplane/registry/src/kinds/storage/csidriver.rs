@@ -8,10 +8,11 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::{
-    cells::{self, AGE, NAME, flag, items, string, text},
+    cells::{self, AGE, NAME, flag, text},
     check, fill,
     lifecycle::Lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy},
+    value::{items, string},
 };
 
 /// The strategy of CSIDrivers.

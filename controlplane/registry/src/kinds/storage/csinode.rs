@@ -8,9 +8,10 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::{
-    cells::{self, AGE, NAME, integer, items, string},
+    cells::{self, AGE, NAME, integer},
     check, fill, lifecycle,
     strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy},
+    value::{self, items, string},
 };
 
 /// The strategy of CSINodes.
@@ -100,7 +101,7 @@ impl Strategy for CsiNode {
     }
 
     fn row(&self, object: &Value, now_secs: i64) -> Vec<Value> {
-        vec![cells::name(object), cells::len(&object["spec"]["drivers"]).into(), cells::age(object, now_secs)]
+        vec![cells::name(object), value::len(&object["spec"]["drivers"]).into(), cells::age(object, now_secs)]
     }
 }
 

@@ -6,10 +6,11 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::{
-    cells::{self, NAME, string, text},
+    cells::{self, NAME, text},
     check,
     kinds::podspec::resources,
     strategy::{BuiltIn, Column, ResourceInfo, Strategy},
+    value::{self, string},
 };
 
 /// The strategy of CSIStorageCapacities.
@@ -80,7 +81,7 @@ impl Strategy for CsiStorageCapacity {
         vec![
             cells::name(object),
             string(&object["storageClassName"]).into(),
-            cells::string_or(&object["capacity"], "<unset>").into(),
+            value::string_or(&object["capacity"], "<unset>").into(),
         ]
     }
 }

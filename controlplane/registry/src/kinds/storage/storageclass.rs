@@ -7,6 +7,7 @@ use crate::{
     cells::{self, AGE, NAME, text},
     check, fill,
     strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy},
+    value,
 };
 
 /// The strategy of StorageClasses.
@@ -82,12 +83,12 @@ impl Strategy for StorageClass {
         let annotations = &object["metadata"]["annotations"];
         let is_default = annotations["storageclass.kubernetes.io/is-default-class"] == "true"
             || annotations["storageclass.beta.kubernetes.io/is-default-class"] == "true";
-        let name = cells::string(&object["metadata"]["name"]);
+        let name = value::string(&object["metadata"]["name"]);
         vec![
             if is_default { format!("{name} (default)").into() } else { name.into() },
-            cells::string(&object["provisioner"]).into(),
-            cells::string_or(&object["reclaimPolicy"], "Delete").into(),
-            cells::string_or(&object["volumeBindingMode"], "Immediate").into(),
+            value::string(&object["provisioner"]).into(),
+            value::string_or(&object["reclaimPolicy"], "Delete").into(),
+            value::string_or(&object["volumeBindingMode"], "Immediate").into(),
             (object["allowVolumeExpansion"] == true).into(),
             cells::age(object, now_secs),
         ]

@@ -6,10 +6,11 @@ use coracle_api::status::FieldErrors;
 use serde_json::{Value, json};
 
 use crate::{
-    cells::{self, AGE, NAME, flag, string, text},
+    cells::{self, AGE, NAME, flag, text},
     check, fill,
     lifecycle::Lifecycle,
     strategy::{ALL_METADATA, BuiltIn, Column, ResourceInfo, Scope, Strategy, Subresource},
+    value::string,
 };
 
 /// The strategy of VolumeAttachments.

@@ -6,8 +6,9 @@ use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
 use crate::{
-    cells::{self, AGE, NAME, string, text},
+    cells::{self, AGE, NAME, text},
     strategy::{BuiltIn, Column, ResourceInfo, Scope, Strategy},
+    value::{self, string},
 };
 
 /// The strategy of VolumeAttributesClasses.
@@ -40,12 +41,12 @@ impl Strategy for VolumeAttributesClass {
         let mut errors = FieldErrors::new();
         super::driver_name(&mut errors, "driverName", &object["driverName"]);
         let parameters = &object["parameters"];
-        match cells::len(parameters) {
+        match value::len(parameters) {
             0 => errors.required("parameters", "must contain at least one key/value pair"),
             count if count > MAX_PARAMETERS => errors.too_many("parameters", count, MAX_PARAMETERS),
             _ => {}
         }
-        if cells::keys(parameters).any(str::is_empty) {
+        if value::keys(parameters).any(str::is_empty) {
             errors.invalid("parameters", &"".into(), "field can not be empty.");
         }
         errors

@@ -29,8 +29,8 @@ async fn list_has_the_selection_in_key_order() {
         (namespace("c"), vec![]),
         (with_app("web"), vec!["z", "w"]),
         (everything().filter(node), vec!["x", "w"]),
-        (Selection::of(Scope::Key(pod_key("b/x"))), vec!["x"]),
-        (Selection::of(Scope::Key(pod_key("b/none"))), vec![]),
+        (Selection::of(KeyScope::Key(pod_key("b/x"))), vec!["x"]),
+        (Selection::of(KeyScope::Key(pod_key("b/none"))), vec![]),
     ] {
         let list = cluster.pods.list(&ListRequest::all(selection.clone())).unwrap();
         assert_eq!(names(&list.entries), expected, "{selection:?}");

@@ -59,7 +59,7 @@ async fn selection_decides_what_an_event_is() {
 async fn watch_sees_its_scope_only() {
     let cluster = Cluster::start().await;
     let mut in_a = cluster.pods.watch(namespace("a"), Revision(0)).unwrap();
-    let mut one = cluster.pods.watch(Selection::of(Scope::Key(pod_key("b/x"))), Revision(0)).unwrap();
+    let mut one = cluster.pods.watch(Selection::of(KeyScope::Key(pod_key("b/x"))), Revision(0)).unwrap();
     let on_n1: Filter = Arc::new(|entry| entry.field("spec.nodeName") == Some("n1"));
     let mut node =
         cluster.pods.watch(everything().filter(on_n1).requires_field("spec.nodeName", "n1"), Revision(0)).unwrap();

@@ -1,6 +1,6 @@
 //! What the writer does when there is no room: it goes on with what makes some.
 
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use rusqlite::ffi;
 
 use super::Writer;
@@ -18,7 +18,7 @@ impl Writer {
     pub(super) fn make_room(&mut self, txns: &[(Txn, Reply<TxnOutcome>)]) -> bool {
         // The log can be written from its start again. Before a piece is given up: a checkpoint cuts the database's room off.
         if let Err(error) = self.connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(())) {
-            tracing::debug!(error = %Chain(&error), "could not begin the write-ahead log again");
+            tracing::debug!(error = %ErrorChain(&error), "could not begin the write-ahead log again");
         }
         let values = txns.iter().flat_map(|(txn, _)| &txn.ops).map(|op| match op {
             Op::Put { value, .. } => value.len() as u64,
@@ -30,7 +30,7 @@ impl Writer {
     /// What may use the reserve; the others are told that there is no room.
     pub(super) fn without_growth(&self, txns: Vec<(Txn, Reply<TxnOutcome>)>) -> Vec<(Txn, Reply<TxnOutcome>)> {
         let (stays, grows): (Vec<_>, Vec<_>) =
-            txns.into_iter().partition(|(txn, _)| txn.may_use_reserve && !self.grows(txn));
+            txns.into_iter().partition(|(txn, _)| txn.may_use_disk_reserve && !self.grows(txn));
         for (_, reply) in grows {
             // A caller that has gone needs no answer.
             let _ = reply.send(Err(StoreError::DiskFull { path: self.shared.dir.clone() }));

@@ -12,7 +12,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use coracle_telemetry::Chain;
+use coracle_telemetry::ErrorChain;
 use futures::{Sink, SinkExt as _, StreamExt as _, stream::BoxStream};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -164,7 +164,7 @@ impl Session {
                     }
                     Ok(None) => break,
                     Err(error) => {
-                        tracing::debug!(error = %Chain(&error), "SPDY connection broken");
+                        tracing::debug!(error = %ErrorChain(&error), "SPDY connection broken");
                         let _ = self.frames.send(frame::go_away(self.last, true)).await;
                         return;
                     }

@@ -4,7 +4,10 @@
 
 use serde_json::Value;
 
-use crate::cells::{NONE, UNKNOWN, items, string};
+use crate::{
+    cells::{NONE, UNKNOWN},
+    value::{items, string},
+};
 
 /// More are only counted.
 const SHOWN: usize = 2;

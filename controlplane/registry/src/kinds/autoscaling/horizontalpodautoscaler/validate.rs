@@ -6,8 +6,8 @@ use coracle_api::{name, quantity::Quantity, status::FieldErrors};
 use serde_json::Value;
 
 use crate::{
-    cells::{items, number, string},
     check,
+    value::{items, number, string},
 };
 
 const SOURCES: [(&str, &str); 5] = [

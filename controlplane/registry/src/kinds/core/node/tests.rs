@@ -9,7 +9,7 @@ fn node() -> Value {
 fn a_node_brings_its_status() {
     let node = created(&Node, node());
     assert_eq!(node["status"]["allocatable"], json!({"cpu": "2"}));
-    assert_eq!(cells::len(&node["status"]["nodeInfo"]), 10);
+    assert_eq!(value::len(&node["status"]["nodeInfo"]), 10);
     assert_eq!(updated(&Node, with(&node, "/status", json!({})), &node)["status"], node["status"]);
 }
 

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::{
     cells::{self, AGE, NAME, NONE, text, wide},
     strategy::Column,
+    value,
 };
 
 pub(super) static COLUMNS: &[Column] = &[
@@ -42,8 +43,8 @@ struct Summary {
 
 pub(super) fn row(pod: &Value, now_secs: i64) -> Vec<Value> {
     let (spec, status) = (&pod["spec"], &pod["status"]);
-    let sidecars = cells::items(&spec["initContainers"]).iter().filter(|c| is_sidecar_json(c)).count();
-    let total = cells::items(&spec["containers"]).len() + sidecars;
+    let sidecars = value::items(&spec["initContainers"]).iter().filter(|c| is_sidecar_json(c)).count();
+    let total = value::items(&spec["containers"]).len() + sidecars;
     let summary = summarize(pod);
     let restarts = match summary.last_restart {
         Some(last) if summary.restarts != 0 => {
@@ -57,15 +58,15 @@ pub(super) fn row(pod: &Value, now_secs: i64) -> Vec<Value> {
         summary.reason.into(),
         restarts.into(),
         cells::age(pod, now_secs),
-        cells::string_or(&status["podIPs"][0]["ip"], NONE).into(),
-        cells::string_or(&spec["nodeName"], NONE).into(),
-        cells::string_or(&status["nominatedNodeName"], NONE).into(),
+        value::string_or(&status["podIPs"][0]["ip"], NONE).into(),
+        value::string_or(&spec["nodeName"], NONE).into(),
+        value::string_or(&status["nominatedNodeName"], NONE).into(),
         readiness_gates(pod).into(),
     ]
 }
 
 pub(super) fn row_conditions(pod: &Value) -> Vec<Value> {
-    let (reason, message) = match cells::string(&pod["status"]["phase"]) {
+    let (reason, message) = match value::string(&pod["status"]["phase"]) {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),
         "Failed" => ("Failed", "The pod failed."),
         _ => return Vec::new(),
@@ -74,7 +75,7 @@ pub(super) fn row_conditions(pod: &Value) -> Vec<Value> {
 }
 
 fn condition<'a>(pod: &'a Value, kind: &str) -> Option<&'a Value> {
-    cells::items(&pod["status"]["conditions"]).iter().find(|condition| condition["type"] == kind)
+    value::items(&pod["status"]["conditions"]).iter().find(|condition| condition["type"] == kind)
 }
 
 fn condition_is_true(pod: &Value, kind: &str) -> bool {
@@ -83,8 +84,8 @@ fn condition_is_true(pod: &Value, kind: &str) -> bool {
 
 fn summarize(pod: &Value) -> Summary {
     let status = &pod["status"];
-    let phase = cells::string(&status["phase"]);
-    let mut summary = Summary { reason: cells::string_or(&status["reason"], phase).to_owned(), ..Summary::default() };
+    let phase = value::string(&status["phase"]);
+    let mut summary = Summary { reason: value::string_or(&status["reason"], phase).to_owned(), ..Summary::default() };
     if condition(pod, "PodScheduled").is_some_and(|condition| condition["reason"] == "SchedulingGated") {
         summary.reason = "SchedulingGated".to_owned();
     }
@@ -106,11 +107,11 @@ fn summarize(pod: &Value) -> Summary {
 /// Goes through the init containers up to the first that is not done. Says whether there is one, and how often
 /// those were restarted that run beside the containers.
 fn add_init_containers(pod: &Value, summary: &mut Summary) -> (bool, Summary) {
-    let specs = cells::items(&pod["spec"]["initContainers"]);
+    let specs = value::items(&pod["spec"]["initContainers"]);
     let sidecar_names: HashSet<_> =
         specs.iter().filter(|spec| is_sidecar_json(spec)).map(|spec| &spec["name"]).collect();
     let mut sidecars = Summary::default();
-    for (index, status) in cells::items(&pod["status"]["initContainerStatuses"]).iter().enumerate() {
+    for (index, status) in value::items(&pod["status"]["initContainerStatuses"]).iter().enumerate() {
         summary.add_restarts(status);
         let sidecar = sidecar_names.contains(&status["name"]);
         if sidecar {
@@ -118,7 +119,7 @@ fn add_init_containers(pod: &Value, summary: &mut Summary) -> (bool, Summary) {
         }
         let state = &status["state"];
         let terminated = state["terminated"].is_object();
-        if terminated && cells::number(&state["terminated"]["exitCode"]) == 0 {
+        if terminated && value::number(&state["terminated"]["exitCode"]) == 0 {
             continue;
         }
         if sidecar && status["started"] == true {
@@ -128,7 +129,7 @@ fn add_init_containers(pod: &Value, summary: &mut Summary) -> (bool, Summary) {
         summary.reason = if terminated {
             format!("Init:{}", termination(&state["terminated"]))
         } else {
-            match cells::string(&state["waiting"]["reason"]) {
+            match value::string(&state["waiting"]["reason"]) {
                 "" | "PodInitializing" => format!("Init:{index}/{}", specs.len()),
                 reason => format!("Init:{reason}"),
             }
@@ -140,10 +141,10 @@ fn add_init_containers(pod: &Value, summary: &mut Summary) -> (bool, Summary) {
 
 fn add_containers(pod: &Value, summary: &mut Summary) {
     let mut running = false;
-    for status in cells::items(&pod["status"]["containerStatuses"]).iter().rev() {
+    for status in value::items(&pod["status"]["containerStatuses"]).iter().rev() {
         summary.add_restarts(status);
         let state = &status["state"];
-        let waiting = cells::string(&state["waiting"]["reason"]);
+        let waiting = value::string(&state["waiting"]["reason"]);
         if !waiting.is_empty() {
             summary.reason = waiting.to_owned();
         } else if state["terminated"].is_object() {
@@ -162,8 +163,8 @@ fn add_containers(pod: &Value, summary: &mut Summary) {
 
 /// `OOMKilled`, `Signal:9`, `ExitCode:1`.
 fn termination(terminated: &Value) -> String {
-    match (cells::string(&terminated["reason"]), cells::number(&terminated["signal"])) {
-        ("", 0) => format!("ExitCode:{}", cells::number(&terminated["exitCode"])),
+    match (value::string(&terminated["reason"]), value::number(&terminated["signal"])) {
+        ("", 0) => format!("ExitCode:{}", value::number(&terminated["exitCode"])),
         ("", signal) => format!("Signal:{signal}"),
         (reason, _) => reason.to_owned(),
     }
@@ -171,19 +172,19 @@ fn termination(terminated: &Value) -> String {
 
 impl Summary {
     fn add_restarts(&mut self, status: &Value) {
-        self.restarts += cells::number(&status["restartCount"]);
-        let finished = cells::unix_seconds(&status["lastState"]["terminated"]["finishedAt"]);
+        self.restarts += value::number(&status["restartCount"]);
+        let finished = value::unix_seconds(&status["lastState"]["terminated"]["finishedAt"]);
         self.last_restart = self.last_restart.max(finished);
     }
 }
 
 /// `1/2`: how many of the gates are open.
 fn readiness_gates(pod: &Value) -> String {
-    let gates = cells::items(&pod["spec"]["readinessGates"]);
+    let gates = value::items(&pod["spec"]["readinessGates"]);
     if gates.is_empty() {
         return NONE.to_owned();
     }
-    let conditions = cells::items(&pod["status"]["conditions"]).iter().rev();
+    let conditions = value::items(&pod["status"]["conditions"]).iter().rev();
     // Of several of a type the first counts.
     let conditions: HashMap<_, _> = conditions.map(|one| (&one["type"], one["status"] == "True")).collect();
     let open = gates.iter().filter(|gate| conditions.get(&gate["conditionType"]) == Some(&true)).count();

@@ -11,8 +11,8 @@ use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
 use crate::{
-    cells::{items, string},
     check,
+    value::{items, string},
 };
 
 pub(super) fn validate(errors: &mut FieldErrors, new: &Value, old: &Value) {

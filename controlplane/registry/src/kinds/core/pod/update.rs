@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use crate::cells::{items, string};
+use crate::value::{items, string};
 
 const MAY_CHANGE: &str = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 

@@ -10,8 +10,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use serde_json::{Value, json};
 
 use crate::{
-    cells::{items, string},
     fill,
+    value::{items, string},
 };
 
 const SESSION_SECS: i64 = 10800;
@@ -68,7 +68,7 @@ fn families(spec: &mut Value) {
         return;
     }
     let is_headless = spec["clusterIP"] == "None" || spec["clusterIPs"][0] == "None";
-    if is_headless && crate::cells::len(&spec["selector"]) == 0 {
+    if is_headless && crate::value::len(&spec["selector"]) == 0 {
         // Nobody but the owner of the endpoints knows.
         fill::value(spec, "ipFamilyPolicy", "RequireDualStack");
         if spec["ipFamilyPolicy"] != "SingleStack" {

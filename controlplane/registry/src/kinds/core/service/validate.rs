@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::defaults::is_externally_accessible;
 use crate::{
-    cells::{items, string},
     check,
     kinds::core::endpoints::endpoint_ip,
+    value::{items, string},
 };
 
 const KUBELET_PORT: i64 = 10250;
@@ -185,7 +185,7 @@ pub(super) fn configured_families(errors: &mut FieldErrors, spec: &Value) {
         errors.invalid(path, &spec["clusterIPs"], "IPv6 is not configured on this cluster");
     }
     let is_headless = spec["clusterIP"] == "None" || is_headless(spec);
-    if is_headless && crate::cells::len(&spec["selector"]) == 0 {
+    if is_headless && crate::value::len(&spec["selector"]) == 0 {
         // Its addresses are its owner's.
         return;
     }

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use crate::cells::{items, string};
+use crate::value::{items, string};
 
 const OLD_TOPOLOGY: &str = "service.kubernetes.io/topology-aware-hints";
 const TOPOLOGY: &str = "service.kubernetes.io/topology-mode";

@@ -8,7 +8,7 @@ use coracle_api::status::FieldErrors;
 use serde_json::{Map, Value};
 
 use super::copy;
-use crate::cells::items;
+use crate::value::items;
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 

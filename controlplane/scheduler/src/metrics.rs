@@ -35,7 +35,7 @@ impl Attempts {
 
 /// The figures, looked up once.
 #[derive(Debug)]
-pub(crate) struct Figures {
+pub(crate) struct Metrics {
     scheduled: Attempts,
     unschedulable: Attempts,
     error: Attempts,
@@ -48,7 +48,7 @@ pub(crate) struct Figures {
     pods: Gauge,
 }
 
-impl Figures {
+impl Metrics {
     pub(crate) fn new(metrics: &MetricsRegistry, profile: &str) -> Self {
         let pending = "Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means \
                        number of pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the \
